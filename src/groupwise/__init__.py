@@ -1,0 +1,1 @@
+"""groupwise: train language models with group-relative policy optimisation."""

@@ -1,0 +1,84 @@
+"""What every part of the configuration shares: strict sections, forgiving numbers, sentences for errors."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_NONE_WORDS = {"None", "none", "NONE", "nil"}
+_TRUE_WORDS = {"true", "yes", "on"}
+_FALSE_WORDS = {"false", "no", "off"}
+
+
+class Section(BaseModel):
+    """A frozen group of settings. Unknown keys are errors; defaults live in the fields and nowhere else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
+
+
+def _number(value: Any) -> Any:
+    """Text that spells a number becomes one, since YAML 1.1 reads `1e-6` as text."""
+    if isinstance(value, bool):
+        raise ValueError("true and false are not numbers")
+    if isinstance(value, str):
+        text = value.strip()
+        if text in _NONE_WORDS:
+            raise ValueError(f"{value!r} is text; write null for no value")
+        if re.fullmatch(r"[-+]?0[0-9_]+", text):
+            raise ValueError(f"{value!r} is octal to some readers and decimal to others; write it without the leading 0")
+        try:
+            return int(text)
+        except ValueError:
+            try:
+                return float(text)
+            except ValueError:
+                raise ValueError(f"{value!r} is not a number") from None
+    if not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    value = _number(value)
+    if isinstance(value, float):
+        if not (math.isfinite(value) and value.is_integer()):
+            raise ValueError(f"{value!r} is not a whole number")
+        return int(value)
+    return value
+
+
+def _real(value: Any) -> Any:
+    value = float(_number(value))
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is not finite")
+    return value
+
+
+def _yes_no(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _TRUE_WORDS | _FALSE_WORDS:
+        return value.strip().lower() in _TRUE_WORDS
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def _text(value: Any) -> Any:
+    if value in _NONE_WORDS:
+        raise ValueError(f"{value!r} is text; write null for no value")
+    if isinstance(value, int | float | bool) and not isinstance(value, str):
+        raise ValueError(f"{value!r} is not text; put it in quotes")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_whole)]
+Float = Annotated[float, BeforeValidator(_real)]
+Bool = Annotated[bool, BeforeValidator(_yes_no)]
+Text = Annotated[str, BeforeValidator(_text)]
+
+PositiveInt = Annotated[Int, Field(ge=1)]
+NonNegativeInt = Annotated[Int, Field(ge=0)]
+PositiveFloat = Annotated[Float, Field(gt=0)]
+NonNegativeFloat = Annotated[Float, Field(ge=0)]

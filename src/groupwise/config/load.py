@@ -1,0 +1,241 @@
+"""From a file, a mapping and `key=value` words to a checked configuration that knows where each value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from groupwise import registry
+from groupwise.config import presets, yaml
+from groupwise.config.choice import Choice, as_choice, plain_message
+from groupwise.config.run import RunConfig
+from groupwise.errors import ConfigError
+
+_CHOICES = ("advantage", "surrogate", "aggregation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedConfig:
+    """A checked configuration and its history."""
+
+    config: RunConfig
+    """Every value, resolved."""
+    origins: Mapping[str, str]
+    """Dotted key of each value to where it came from: `default`, `preset grpo`, a file, `command line`."""
+    base: Path
+    """The folder that data, reward files and templates are relative to."""
+
+
+def load(
+    source: str | Path | Mapping[str, Any] | RunConfig | LoadedConfig,
+    overrides: Sequence[str] = (),
+    *,
+    base: Path | None = None,
+) -> LoadedConfig:
+    """Read and check a configuration. Later wins: defaults, preset, file, `key=value`.
+
+    Args:
+        source: a YAML file, the same as a mapping, or an object checked before.
+        overrides: `training.learning_rate=1e-5` and the like; the value is read as YAML, so JSON works too.
+        base: folder for relative paths; the file's own by default, else the working folder.
+
+    Raises:
+        ConfigError: one sentence naming the key and the remedy.
+    """
+    if isinstance(source, LoadedConfig):
+        base = base or source.base
+        source = source.config
+    if isinstance(source, RunConfig):
+        tree, place = source.model_dump(mode="json"), "configuration object"
+    elif isinstance(source, Mapping):
+        tree, place = dict(source), "configuration"
+    else:
+        path = Path(source)
+        tree, place = yaml.read(path), path.name
+        base = base or path.resolve().parent
+    return _resolve(tree, place, overrides, base or Path.cwd())
+
+
+def _resolve(tree: dict[str, Any], place: str, overrides: Sequence[str], base: Path) -> LoadedConfig:
+    given = _normal(tree, place)
+    words: dict[str, Any] = {}
+    for word in overrides:
+        words = _merge(words, _override(word))
+    words = _normal(words, "command line")
+    for layer, where in ((given, place), (words, "command line")):
+        _refuse_unknown_keys(layer, RunConfig, where)
+    name = _preset_name(words) or _preset_name(given) or "grpo"
+    preset = presets.load(name)
+    merged = _merge(_merge(preset, given), words)
+    try:
+        config = RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, place, words)) from None
+    config = _fill_in(config)
+    origins = {}
+    for key, _ in leaves(config.model_dump(mode="json")):
+        origins[key] = next(
+            (
+                where
+                for layer, where in ((words, "command line"), (given, place), (preset, f"preset {name}"))
+                if _holds(layer, key)
+            ),
+            "default",
+        )
+    if config.objective.aggregation.name == "constant" and not _holds(given | words, "objective.aggregation.length"):
+        origins["objective.aggregation.length"] = "rollout.max_new_tokens"
+    return LoadedConfig(config=config, origins=origins, base=base)
+
+
+def _fill_in(config: RunConfig) -> RunConfig:
+    """Values that follow from others."""
+    aggregation = config.objective.aggregation
+    if aggregation.name == "constant" and aggregation.settings.get("length") is None:
+        length = Choice.model_validate({"name": "constant", "length": config.rollout.max_new_tokens})
+        objective = config.objective.model_copy(update={"aggregation": length})
+        config = config.model_copy(update={"objective": objective})
+    return config
+
+
+def _normal(tree: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Short forms spelled out: a preset's name alone, a choice's name alone, a reward's name alone."""
+    tree = dict(tree)
+    if isinstance(tree.get("objective"), str):
+        tree["objective"] = {"preset": tree["objective"]}
+    if isinstance(tree.get("objective"), Mapping):
+        objective = dict(tree["objective"])
+        for key in _CHOICES:
+            if key in objective:
+                objective[key] = as_choice(objective[key])
+        tree["objective"] = objective
+    for key, value in tree.items():
+        field = RunConfig.model_fields.get(key)
+        if field is not None and isinstance(value, str | int | float | bool | list) and key != "rewards":
+            kind = type(value).__name__
+            raise ConfigError(f"{place}: {key} holds a {kind} ({value!r}), but it is a section with keys of its own")
+    return tree
+
+
+def _preset_name(tree: Mapping[str, Any]) -> str | None:
+    objective = tree.get("objective")
+    name = objective.get("preset") if isinstance(objective, Mapping) else None
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"objective.preset: {name!r} is not the name of a preset; there are {', '.join(presets.names())}")
+    return name
+
+
+def _override(word: str) -> dict[str, Any]:
+    key, equals, text = word.partition("=")
+    if word.startswith("-") or not equals:
+        bare = word.lstrip("-").replace("-", "_").split("=")[0]
+        near = registry.nearest(bare, [k.rsplit(".", 1)[-1] for k in known_keys()])
+        full = next((k for k in known_keys() if k.rsplit(".", 1)[-1] == near), "training.learning_rate")
+        raise ConfigError(f"{word!r}: settings are given as key=value, for example {full}=...")
+    value = yaml.parse(text, place=f"command line, {key}")
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    tree: dict[str, Any] = value
+    return tree
+
+
+def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `under`, key by key. A choice with another name replaces the whole choice."""
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            other_choice = key in _CHOICES and value.get("name", below.get("name")) != below.get("name")
+            merged[key] = dict(value) if other_choice else _merge(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _holds(tree: Mapping[str, Any], key: str) -> bool:
+    node: Any = tree
+    for part in key.split("."):
+        if isinstance(node, list | tuple) and part.isdigit():
+            if int(part) >= len(node):
+                return False
+            node = node[int(part)]
+            if isinstance(node, str):
+                return True
+        elif isinstance(node, Mapping) and part in node:
+            node = node[part]
+        else:
+            return False
+    return True
+
+
+def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) for every value of a nested tree; empty mappings and lists are values."""
+    items: Any = None
+    if isinstance(tree, Mapping) and tree:
+        items = tree.items()
+    elif isinstance(tree, list | tuple) and tree and isinstance(tree[0], Mapping):
+        items = enumerate(tree)
+    if items is None:
+        yield prefix, tree
+        return
+    for key, value in items:
+        yield from leaves(value, f"{prefix}.{key}" if prefix else str(key))
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section class inside an annotation such as `LoraConfig | None` or `tuple[RewardConfig, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        found = section_of(inner)
+        if found is not None:
+            return found
+    return None
+
+
+def known_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
+    """Every dotted key of the configuration, choices and free mappings as one key."""
+    keys: list[str] = []
+    for name, field in section.model_fields.items():
+        inner = section_of(field.annotation)
+        if inner is None or inner is Choice:
+            keys.append(prefix + name)
+        else:
+            keys += known_keys(inner, f"{prefix}{name}.")
+    return keys
+
+
+def _refuse_unknown_keys(tree: Any, section: type[BaseModel], place: str, prefix: str = "") -> None:
+    if isinstance(tree, list | tuple):
+        for i, item in enumerate(tree):
+            _refuse_unknown_keys(item, section, place, f"{prefix[:-1]}[{i}].")
+        return
+    if not isinstance(tree, Mapping):
+        return
+    for key, value in tree.items():
+        if key not in section.model_fields:
+            near = registry.nearest(key, section.model_fields)
+            hint = f"{prefix}{near}" if near else None
+            if hint is None:
+                last = {k.rsplit(".", 1)[-1]: k for k in reversed(known_keys())}
+                near = registry.nearest(key, last)
+                hint = last[near] if near else None
+            remedy = f"did you mean {hint}?" if hint else f"keys here are {', '.join(section.model_fields)}"
+            raise ConfigError(f"{place}: unknown key {prefix}{key}; {remedy}")
+        inner = section_of(section.model_fields[key].annotation)
+        if inner is not None and inner is not Choice:
+            _refuse_unknown_keys(value, inner, place, f"{prefix}{key}.")
+
+
+def _sentence(error: ValidationError, place: str, words: Mapping[str, Any]) -> str:
+    """The first complaint as one sentence; how many more there are."""
+    complaints = error.errors()
+    first = complaints[0]
+    loc = [p for p in first["loc"] if not (isinstance(p, str) and ("[" in p or p.endswith(("Config", "Choice"))))]
+    key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
+    where = "command line" if key and _holds(words, key) else place
+    more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
+    return f"{where}: {key + ': ' if key else ''}{plain_message(first)}{more}"

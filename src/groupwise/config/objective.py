@@ -1,0 +1,87 @@
+"""What is optimised: independent choices, with published names as presets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from groupwise.config.base import Float, NonNegativeFloat, Section, Text
+from groupwise.config.choice import Choice, as_choice
+from groupwise.objective.kl import KL_ESTIMATORS
+from groupwise.objective.ratios import RATIOS
+
+ADVANTAGES = "groupwise.objective.advantages"
+SURROGATES = "groupwise.objective.surrogates"
+AGGREGATIONS = "groupwise.objective.aggregations"
+
+Named = Annotated[Choice, BeforeValidator(as_choice)]
+
+
+class KLConfig(Section):
+    """The leash to the reference."""
+
+    estimator: Text = Field(default="k3", description="Estimator per token, from objective/kl.py.")
+    place: Literal["loss"] = Field(default="loss", description="Where it acts: a term of the loss.")
+    beta: NonNegativeFloat = Field(default=0.04, description="Its coefficient; 0 loads no reference at all.")
+
+    @field_validator("estimator")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in KL_ESTIMATORS:
+            raise ValueError(f"no KL estimator is called {value!r}; there are {', '.join(sorted(KL_ESTIMATORS))}")
+        return value
+
+
+class ObjectiveConfig(Section):
+    """Each field is one factor of the formula that `groupwise explain` prints."""
+
+    preset: Text = Field(default="grpo", description="Published choices to start from; the fields below override.")
+    advantage: Named = Field(
+        default=Choice(name="group_zscore"), description="Estimator, from objective/advantages or module:function."
+    )
+    ratio: Text = Field(default="token", description="What the probability ratio is taken over.")
+    surrogate: Named = Field(default=Choice(name="clip"), description="Surrogate, from objective/surrogates.")
+    aggregation: Named = Field(
+        default=Choice(name="sequence_mean"), description="How token losses become one, from objective/aggregations."
+    )
+    kl: KLConfig = Field(default=KLConfig(), description="The KL term.")
+    entropy_bonus: Float = Field(default=0.0, description="Weight of the policy's entropy, subtracted from the loss.")
+    zero_spread: Literal["keep", "drop"] = Field(
+        default="keep",
+        description="A group whose rewards are all equal: `keep` counts it in every divisor and lets its KL act; "
+        "`drop` leaves it out of the update.",
+    )
+    truncated: Literal["keep", "mask"] = Field(
+        default="keep", description="A rollout cut off by max_new_tokens: trained, or left out of the loss."
+    )
+    old_source: Literal["auto", "sampler", "trainer"] = Field(
+        default="auto",
+        description="Whose log-probs are the old ones; auto takes the sampler's when it is the same model in the "
+        "same precision with nothing truncated, and the trainer's otherwise.",
+    )
+    correction_cap: Annotated[Float, Field(ge=1)] = Field(
+        default=2.0, description="Largest importance weight from sampler to old policy, where these differ."
+    )
+
+    @field_validator("advantage")
+    @classmethod
+    def _advantage(cls, value: Choice) -> Choice:
+        return value if ":" in value.name else value.checked(ADVANTAGES)
+
+    @field_validator("surrogate")
+    @classmethod
+    def _surrogate(cls, value: Choice) -> Choice:
+        return value if ":" in value.name else value.checked(SURROGATES)
+
+    @field_validator("aggregation")
+    @classmethod
+    def _aggregation(cls, value: Choice) -> Choice:
+        return value if ":" in value.name else value.checked(AGGREGATIONS)
+
+    @field_validator("ratio")
+    @classmethod
+    def _ratio(cls, value: str) -> str:
+        if value not in RATIOS:
+            raise ValueError(f"no ratio is called {value!r}; there are {', '.join(sorted(RATIOS))}")
+        return value

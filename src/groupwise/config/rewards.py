@@ -1,0 +1,26 @@
+"""Which rewards score a rollout."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from groupwise.config.base import Float, Section, Text
+
+SCORERS = "groupwise.rewards.scorers"
+
+
+class RewardConfig(Section):
+    """One reward: a built-in scorer or a function of yours."""
+
+    name: Text = Field(description="A scorer's name, or module:function, or file.py:function.")
+    weight: Float = Field(default=1.0, description="Its factor in the sum.")
+    label: Text | None = Field(default=None, description="Its name in records and metrics; the function's by default.")
+    settings: dict[str, Any] = Field(default={}, description="The function's keyword-only arguments.")
+    columns: dict[str, Text] = Field(default={}, description="Argument name to data column, where these differ.")
+    on_failure: Literal["fail", "drop", "value"] = Field(
+        default="fail",
+        description="When it raises or gives NaN: end the run, leave the rollout out, or use failure_value.",
+    )
+    failure_value: Float | None = Field(default=None, description="What stands in under on_failure: value.")

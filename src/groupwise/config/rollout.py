@@ -1,0 +1,35 @@
+"""How rollouts are sampled."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from groupwise.config.base import Float, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
+
+
+class RolloutConfig(Section):
+    """Sampling. Only these settings apply: a model folder's own generation defaults are not used."""
+
+    engine: Literal["in_process"] = Field(default="in_process", description="What samples: the policy itself.")
+    prompts_per_step: PositiveInt = Field(default=8, description="Prompts in a batch.")
+    group_size: PositiveInt = Field(default=8, description="Rollouts per prompt.")
+    max_new_tokens: PositiveInt = Field(default=256, description="Limit per response, in tokens.")
+    temperature: PositiveFloat = Field(default=1.0, description="Logits are divided by it, in training as well.")
+    top_p: Annotated[Float, Field(gt=0, le=1)] = Field(default=1.0, description="Nucleus mass kept; 1 keeps all.")
+    top_k: PositiveInt | None = Field(default=None, description="Most likely tokens kept; null keeps all.")
+    min_p: Annotated[NonNegativeFloat, Field(le=1)] = Field(
+        default=0.0, description="Tokens below this share of the most likely one's probability are cut; 0 keeps all."
+    )
+    stop_tokens: tuple[Text, ...] = Field(
+        default=(), description="Tokens that end a response, beside the model's own; each must be in the vocabulary."
+    )
+    prefill_tokens: PositiveInt = Field(
+        default=16384, description="Budget of tokens whose keys and values are held at once; bounds memory."
+    )
+
+    @property
+    def truncates(self) -> bool:
+        """True when sampling leaves out part of the distribution."""
+        return self.top_p < 1 or self.top_k is not None or self.min_p > 0

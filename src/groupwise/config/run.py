@@ -1,0 +1,134 @@
+"""The whole configuration: a section per room, and the checks that need more than one."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from groupwise.config.base import Bool, NonNegativeInt, Section, Text
+from groupwise.config.evaluate import EvaluateConfig
+from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
+from groupwise.config.objective import ADVANTAGES, ObjectiveConfig
+from groupwise.config.prompts import PromptsConfig
+from groupwise.config.rewards import RewardConfig
+from groupwise.config.rollout import RolloutConfig
+from groupwise.config.training import TrainingConfig
+
+
+class RunSettings(Section):
+    """The run folder and what goes into it."""
+
+    dir: Text | None = Field(
+        default=None, description="Run folder, relative to the working folder; null for a dated one under runs/."
+    )
+    seed: NonNegativeInt = Field(default=0, description="Decides the order of prompts and every sample.")
+    overwrite: Bool = Field(default=False, description="Replace a run of ours in that folder; its own files only.")
+    sinks: tuple[Literal["terminal", "tensorboard"], ...] = Field(
+        default=("terminal", "tensorboard"), description="Where metrics go beside metrics.jsonl."
+    )
+    save_rollouts: Bool = Field(default=True, description="Write every rollout to rollouts/ as Parquet.")
+    save_model: Bool = Field(default=True, description="Write the trained model to model/ at the end.")
+
+
+class RunConfig(Section):
+    """Everything a run is decided by. `groupwise explain` says in words what it computes."""
+
+    model: ModelConfig = Field(default=ModelConfig(), description="The policy.")
+    lora: LoraConfig | None = Field(default=None, description="Train an adapter instead of all weights.")
+    reference: ReferenceConfig | None = Field(default=None, description="Placement of the frozen reference.")
+    prompts: PromptsConfig = Field(default=PromptsConfig(), description="The data.")
+    rollout: RolloutConfig = Field(default=RolloutConfig(), description="Sampling.")
+    rewards: tuple[RewardConfig, ...] = Field(default=(), description="What scores a rollout; summed by weight.")
+    objective: ObjectiveConfig = Field(default=ObjectiveConfig(), description="What is optimised.")
+    training: TrainingConfig = Field(default=TrainingConfig(), description="Updates.")
+    evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="Held-out evaluation.")
+    run: RunSettings = Field(default=RunSettings(), description="The run folder.")
+
+    @field_validator("rewards", mode="before")
+    @classmethod
+    def _names_alone(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, list | tuple):
+            return [{"name": item} if isinstance(item, str) else item for item in value]
+        return value
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _preset_alone(cls, value: Any) -> Any:
+        return {"preset": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RunConfig:
+        for check in (self._group_size, self._reference, self._rewards, self._old, self._lengths, self._evaluation):
+            check()
+        return self
+
+    def _group_size(self) -> None:
+        name = self.objective.advantage.name
+        least = 2
+        if ":" not in name:
+            least = getattr(importlib.import_module(f"{ADVANTAGES}.{name}"), "MIN_GROUP_SIZE", 2)
+        if self.rollout.group_size < least:
+            raise ValueError(
+                f"rollout.group_size is {self.rollout.group_size}, but the advantage {name} compares the rollouts of "
+                f"a prompt with each other and needs at least {least}; 8 is a common choice"
+            )
+
+    def _reference(self) -> None:
+        if self.reference is None:
+            return
+        if self.lora is not None:
+            raise ValueError(
+                "reference: with lora the reference is the policy's own weights with the adapter off, so it has no "
+                "dtype or device of its own; remove the reference section"
+            )
+        if self.objective.kl.beta == 0:
+            raise ValueError(
+                "reference: objective.kl.beta is 0, so no reference is loaded; remove the reference section or give "
+                "a beta above 0"
+            )
+
+    def _rewards(self) -> None:
+        for i, reward in enumerate(self.rewards):
+            place = f"rewards[{i}] ({reward.name})"
+            if (reward.on_failure == "value") != (reward.failure_value is not None):
+                raise ValueError(f"{place}: failure_value goes with on_failure: value, and only with it")
+        labels = [r.label for r in self.rewards if r.label is not None]
+        twice = next((label for label in labels if labels.count(label) > 1), None)
+        if twice is not None:
+            raise ValueError(f"rewards: the label {twice!r} is given twice; each part needs a name of its own")
+        if self.rewards and all(r.weight == 0 for r in self.rewards):
+            raise ValueError("rewards: every weight is 0, so there is nothing to learn from")
+
+    def _old(self) -> None:
+        if self.objective.old_source == "sampler" and self.rollout.truncates:
+            raise ValueError(
+                "objective.old_source is sampler, but top_p, top_k or min_p change what the sampler draws from; "
+                "set old_source to auto, or keep the whole distribution"
+            )
+
+    def _lengths(self) -> None:
+        rollouts = self.rollout.prompts_per_step * self.rollout.group_size
+        if self.training.mini_batches > rollouts:
+            raise ValueError(
+                f"training.mini_batches is {self.training.mini_batches}, but a step has only "
+                f"{self.rollout.prompts_per_step} prompts x {self.rollout.group_size} rollouts = {rollouts} rollouts"
+            )
+        steps = self.training.steps
+        if steps is not None and self.training.warmup_steps > steps:
+            raise ValueError(
+                f"training.warmup_steps is {self.training.warmup_steps}, more than training.steps, {steps}; "
+                "the learning rate would never reach its value"
+            )
+
+    def _evaluation(self) -> None:
+        if self.evaluate.samples > 1 and self.evaluate.temperature == 0:
+            raise ValueError(
+                f"evaluate.samples is {self.evaluate.samples}, but at temperature 0 all samples are the same; "
+                "set evaluate.temperature above 0 or samples to 1"
+            )
+        if self.evaluate.every_steps is not None and self.prompts.held_out is None:
+            raise ValueError("evaluate.every_steps is set, but there is no prompts.held_out to evaluate on")

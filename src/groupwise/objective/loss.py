@@ -1,0 +1,111 @@
+"""The loss of one micro-batch: a weighted sum over its trainable tokens.
+
+The weights come from an aggregation over the whole optimiser batch, so the losses (and gradients) of micro-batches
+simply add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from groupwise.objective.ratios import ratio
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What to compute, with every setting bound."""
+
+    log_ratio: Callable[[Tensor], Tensor]
+    """From `objective.ratios`."""
+    surrogate: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """From `objective.surrogates`: ratio, advantages, policy log-probs to a value per token, to be maximised."""
+    kl: Callable[[Tensor, Tensor], Tensor]
+    """From `objective.kl`: policy and reference log-probs to an estimate per token."""
+    beta: float
+    """Weight of the KL in the loss."""
+    entropy_bonus: float
+    """Weight of the entropy, which is subtracted from the loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTerms:
+    """The loss and what it was made of. Everything but `loss` is detached, shape [M]."""
+
+    loss: Any
+    """Scalar with gradient: this micro-batch's share of the batch's loss."""
+    surrogate_M: Any
+    """The surrogate, to be maximised."""
+    ratio_M: Any
+    """The probability ratio after the clamp."""
+    clamped_M: Any
+    """True where the log-ratio was clamped."""
+    kl_M: Any
+    """The KL estimate in nats; None without a reference."""
+
+
+def policy_loss(
+    objective: Objective,
+    *,
+    policy_logprobs_M: Tensor,
+    old_logprobs_M: Tensor,
+    advantages_M: Tensor,
+    weights_M: Tensor,
+    correction_M: Tensor | None = None,
+    reference_logprobs_M: Tensor | None = None,
+    entropy_M: Tensor | None = None,
+) -> TokenTerms:
+    """sum_t w_t (-c_t S_t + beta KL_t - bonus H_t) over the trainable tokens of a micro-batch.
+
+    Args:
+        objective: the choices.
+        policy_logprobs_M: log-probs under the policy, with gradient, shape [M], nats.
+        old_logprobs_M: log-probs under the policy that the batch began with, shape [M], nats.
+        advantages_M: each token's advantage, shape [M].
+        weights_M: each token's weight in the whole optimiser batch, shape [M].
+        correction_M: truncated importance weight from sampler to old policy, shape [M]; None for 1 everywhere.
+        reference_logprobs_M: log-probs under the reference, shape [M]; None when there is none.
+        entropy_M: entropy of the policy at each token, with gradient, shape [M]; needed for a bonus.
+
+    Returns:
+        The loss and its parts. With M = 0 the loss is 0 and carries no gradient.
+    """
+    ratio_M, clamped_M = ratio(objective.log_ratio(policy_logprobs_M - old_logprobs_M))
+    surrogate_M = objective.surrogate(ratio_M, advantages_M, policy_logprobs_M)
+    per_token_M = -surrogate_M if correction_M is None else -surrogate_M * correction_M
+    kl_M = None
+    if reference_logprobs_M is not None:
+        kl_M = objective.kl(policy_logprobs_M, reference_logprobs_M)
+        if objective.beta != 0:
+            per_token_M = per_token_M + objective.beta * kl_M
+    if objective.entropy_bonus != 0:
+        assert entropy_M is not None, "an entropy bonus needs the entropy of each token"
+        per_token_M = per_token_M - objective.entropy_bonus * entropy_M
+    return TokenTerms(
+        loss=(weights_M * per_token_M).sum(),
+        surrogate_M=surrogate_M.detach(),
+        ratio_M=ratio_M.detach(),
+        clamped_M=clamped_M,
+        kl_M=None if kl_M is None else kl_M.detach(),
+    )
+
+
+def sampler_correction(old_logprobs_M: Tensor, sampler_logprobs_M: Tensor, *, cap: float) -> Tensor:
+    """min(exp(old - sampler), cap) per token: makes tokens drawn by a differing sampler count as the policy's.
+
+    Source: truncated importance sampling (Ionides 2008; Yao et al. 2025, "Your efficient RL framework secretly brings
+    you off-policy training data").
+
+    Args:
+        old_logprobs_M: of the trainer's policy at the start of the batch, shape [M], nats.
+        sampler_logprobs_M: of the distribution really drawn from, shape [M], nats.
+        cap: the largest weight.
+
+    Returns:
+        Weights, shape [M], no gradient.
+    """
+    return (old_logprobs_M - sampler_logprobs_M).detach().clamp(max=20.0).exp().clamp(max=cap)

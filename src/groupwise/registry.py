@@ -1,0 +1,142 @@
+"""The folder is the registry: `objective/advantages/group_zscore.py` holds the function `group_zscore`.
+
+A function's keyword-only arguments with defaults are its settings, so names and settings are read from the
+signature alone. A user's own function is named `package.module:function` or `path/to/file.py:function` (relative
+to the configuration file) wherever a name is taken.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import ConfigError
+
+
+@functools.cache
+def names(package: str) -> tuple[str, ...]:
+    """The names on offer in a registry package such as `groupwise.objective.advantages`, sorted."""
+    module = importlib.import_module(package)
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(module.__path__) if not m.name.startswith("_")))
+
+
+def nearest(word: str, choices: typing.Iterable[str]) -> str | None:
+    """The choice spelled most like `word`, or None when nothing is close."""
+    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def find(package: str, name: str, *, base: Path | None = None) -> Callable[..., Any]:
+    """The function called `name` in the registry, or a user's own `module:function` or `file.py:function`.
+
+    Raises:
+        ConfigError: no such name; the message lists what there is and the nearest.
+    """
+    if ":" in name:
+        return import_function(name, base=base)
+    known = names(package)
+    if name not in known:
+        kind = package.rsplit(".", 1)[-1]
+        near = nearest(name, known)
+        hint = f"did you mean {near!r}? " if near else ""
+        raise ConfigError(
+            f"no {kind} entry is called {name!r}: {hint}there are {', '.join(known)}, "
+            "or name your own as module:function or file.py:function"
+        )
+    function: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{name}"), name)
+    return function
+
+
+def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any]:
+    """Import `module:function` or `path/to/file.py:function`; relative paths and modules are looked up from `base`.
+
+    Raises:
+        ConfigError: says whether the file is missing, the import failed (and with what), or the name is not in it.
+    """
+    where, _, attribute = name.rpartition(":")
+    base = base or Path.cwd()
+    if where.endswith(".py"):
+        path = (base / where).resolve()
+        if not path.is_file():
+            raise ConfigError(f"{name!r}: there is no file {path}")
+        module_name = f"groupwise_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        module = sys.modules.get(module_name)
+        if module is None:
+            spec = importlib.util.spec_from_file_location(module_name, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[module_name] = module  # dataclasses and pickling look the module up by name
+            try:
+                spec.loader.exec_module(module)
+            except Exception as error:
+                del sys.modules[module_name]
+                raise ConfigError(f"{name!r}: importing {path} failed: {type(error).__name__}: {error}") from error
+    else:
+        module = _import_module(where, name, base)
+    function = getattr(module, attribute, None)
+    if function is None:
+        known = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+        near = nearest(attribute, known)
+        hint = f"; did you mean {near!r}?" if near else f"; it has {', '.join(known) or 'no functions'}"
+        raise ConfigError(f"{name!r}: {where} was imported but has no {attribute!r}{hint}")
+    if not callable(function):
+        raise ConfigError(f"{name!r}: {attribute!r} is a {type(function).__name__}, not a function")
+    return typing.cast("Callable[..., Any]", function)
+
+
+def _import_module(where: str, name: str, base: Path) -> types.ModuleType:
+    # The installed command does not have the working folder on its path, so the configuration's own is added.
+    sys.path.insert(0, str(base))
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (where == error.name or where.startswith(error.name + ".")):
+            raise ConfigError(
+                f"{name!r}: there is no module {where!r} on the path or in {base}; "
+                "a file can be named as path/to/file.py:function"
+            ) from error
+        raise ConfigError(f"{name!r}: importing {where} failed: {error}") from error
+    except Exception as error:
+        raise ConfigError(f"{name!r}: importing {where} failed: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(base))
+
+
+def settings(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The keyword-only parameters of a function by name: its settings, with their defaults."""
+    parameters = inspect.signature(function).parameters
+    return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def bind(function: Callable[..., Any], chosen: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function with its settings filled in.
+
+    Raises:
+        ConfigError: a setting that the function does not have.
+    """
+    known = settings(function)
+    for key in chosen:
+        if key not in known:
+            near = nearest(key, known)
+            hint = f"; did you mean {near!r}?" if near else f"; it has {', '.join(known) or 'none'}"
+            raise ConfigError(f"{name_of(function)} has no setting {key!r}{hint}")
+    return functools.partial(function, **chosen) if chosen else function
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A readable name for any callable: functions, partials and objects with `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
