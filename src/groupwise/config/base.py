@@ -19,6 +19,13 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
 
 
+def said(value: Any) -> str:
+    """A value as a configuration spells it: null, true and false, not Python's words for them."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
+
+
 def _number(value: Any) -> Any:
     """Text that spells a number becomes one, since YAML 1.1 reads `1e-6` as text."""
     if isinstance(value, bool):
@@ -28,7 +35,9 @@ def _number(value: Any) -> Any:
         if text in _NONE_WORDS:
             raise ValueError(f"{value!r} is text; write null for no value")
         if re.fullmatch(r"[-+]?0[0-9_]+", text):
-            raise ValueError(f"{value!r} is octal to some readers and decimal to others; write it without the leading 0")
+            raise ValueError(
+                f"{value!r} is octal to some readers and decimal to others; write it without the leading 0"
+            )
         try:
             return int(text)
         except ValueError:
@@ -37,7 +46,7 @@ def _number(value: Any) -> Any:
             except ValueError:
                 raise ValueError(f"{value!r} is not a number") from None
     if not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a number")
+        raise ValueError(f"{said(value)} is not a number")
     return value
 
 
@@ -51,7 +60,10 @@ def _whole(value: Any) -> Any:
 
 
 def _real(value: Any) -> Any:
-    value = float(_number(value))
+    try:
+        value = float(_number(value))
+    except OverflowError:
+        value = math.inf
     if not math.isfinite(value):
         raise ValueError(f"{value!r} is not finite")
     return value
@@ -62,14 +74,16 @@ def _yes_no(value: Any) -> Any:
         return value
     if isinstance(value, str) and value.strip().lower() in _TRUE_WORDS | _FALSE_WORDS:
         return value.strip().lower() in _TRUE_WORDS
-    raise ValueError(f"{value!r} is neither true nor false")
+    raise ValueError(f"{said(value)} is neither true nor false")
 
 
 def _text(value: Any) -> Any:
-    if value in _NONE_WORDS:
+    if isinstance(value, str) and value in _NONE_WORDS:
         raise ValueError(f"{value!r} is text; write null for no value")
-    if isinstance(value, int | float | bool) and not isinstance(value, str):
-        raise ValueError(f"{value!r} is not text; put it in quotes")
+    if isinstance(value, int | float):
+        raise ValueError(f"{said(value)} is not text; put it in quotes")
+    if not isinstance(value, str):
+        raise ValueError(f"{said(value)} is not text")
     return value
 
 

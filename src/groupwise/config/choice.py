@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from groupwise import registry
-from groupwise.config.base import Bool, Float, Int, Text
+from groupwise.config.base import Bool, Float, Int, Text, said
 from groupwise.errors import ConfigError
 
 _TYPES: dict[Any, Any] = {int: Int, float: Float, bool: Bool, str: Text}
@@ -83,7 +83,9 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
                 values[key] = parameter.default
             continue
         try:
-            values[key] = TypeAdapter(_field_type(_annotation(function, parameter))).validate_python(given[key])
+            values[key] = TypeAdapter(_field_type(_annotation(function, parameter))).validate_python(
+                given[key]
+            )
         except ValidationError as error:
             raise ValueError(f"{key}: {plain_message(error.errors()[0])}") from None
     return values
@@ -102,16 +104,22 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> A
     return annotation
 
 
+_SHAPES = {
+    "model_type": "a mapping of keys to values",
+    "dict_type": "a mapping of keys to values",
+    "tuple_type": "a list, for example [a, b]",
+}
+
+
 def plain_message(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors as a short plain clause."""
+    kind, given = error["type"], error.get("input")
+    if kind == "missing":
+        return "it is missing"
     message = str(error["msg"])
-    for prefix in ("Value error, ", "Assertion failed, "):
-        message = message.removeprefix(prefix)
-    given = error.get("input")
-    if error["type"] in {"value_error", "missing"} or isinstance(given, dict | list):
-        return message[:1].lower() + message[1:] if not message[:1].isupper() or message[1:2].islower() else message
-    message = message.removeprefix("Input should be ")
-    return f"{given!r} should be {message}"
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    return f"{said(given)} should be {_SHAPES.get(kind, message.removeprefix('Input should be '))}"
 
 
 __all__ = ["Choice", "as_choice", "check_settings", "plain_message"]

@@ -16,7 +16,11 @@ class EvaluateConfig(Section):
     at_start: Bool = Field(default=True, description="Before the first update.")
     at_end: Bool = Field(default=True, description="After the last update.")
     temperature: NonNegativeFloat = Field(default=0.0, description="0 is greedy.")
-    samples: PositiveInt = Field(default=1, description="Rollouts per prompt; pass@1 is their mean. 1 when greedy.")
+    samples: PositiveInt = Field(
+        default=1, description="Rollouts per prompt; pass@1 is their mean. 1 when greedy."
+    )
     max_new_tokens: PositiveInt | None = Field(default=None, description="null for rollout.max_new_tokens.")
-    pass_reward: Float = Field(default=1.0, description="A response passes when its total reward is at least this.")
+    pass_reward: Float = Field(
+        default=1.0, description="A response passes when its total reward is at least this."
+    )
     prompts: Annotated[PositiveInt | None, Field(description="Only the first this many; null: all.")] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from groupwise import registry
 from groupwise.config import presets, yaml
+from groupwise.config.base import said
 from groupwise.config.choice import Choice, as_choice, plain_message
+from groupwise.config.foreign import OTHERS, hint_for, setting_for
 from groupwise.config.run import RunConfig
 from groupwise.errors import ConfigError
 
@@ -38,9 +41,12 @@ def load(
 ) -> LoadedConfig:
     """Read and check a configuration. Later wins: defaults, preset, file, `key=value`.
 
+    A preset named by `key=value` is laid over the file, so that naming another one always has its effect.
+
     Args:
         source: a YAML file, the same as a mapping, or an object checked before.
-        overrides: `training.learning_rate=1e-5` and the like; the value is read as YAML, so JSON works too.
+        overrides: `training.learning_rate=1e-5` and the like; the value is read as YAML, so JSON works too, and
+            `rewards.0.weight=2` changes one entry of a list.
         base: folder for relative paths; the file's own by default, else the working folder.
 
     Raises:
@@ -64,59 +70,66 @@ def _resolve(tree: dict[str, Any], place: str, overrides: Sequence[str], base: P
     given = _normal(tree, place)
     words: dict[str, Any] = {}
     for word in overrides:
-        words = _merge(words, _override(word))
-    words = _normal(words, "command line")
+        words = _merge(words, _normal(_override(word), "command line"))
     for layer, where in ((given, place), (words, "command line")):
         _refuse_unknown_keys(layer, RunConfig, where)
-    name = _preset_name(words) or _preset_name(given) or "grpo"
-    preset = presets.load(name)
-    merged = _merge(_merge(preset, given), words)
+    layers: list[tuple[dict[str, Any], str]] = []  # the later, the stronger
+    for layer, where in ((given, place), (words, "command line")):
+        name = _preset_name(layer) or (None if layers else "grpo")
+        if name is not None:
+            layers.append((presets.load(name), f"preset {name}"))
+        layers.append((layer, where))
+    merged: dict[str, Any] = {"rewards": []}
+    for layer, _ in layers:
+        merged = _merge(merged, layer)
     try:
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
         raise ConfigError(_sentence(error, place, words)) from None
-    config = _fill_in(config)
-    origins = {}
-    for key, _ in leaves(config.model_dump(mode="json")):
-        origins[key] = next(
-            (
-                where
-                for layer, where in ((words, "command line"), (given, place), (preset, f"preset {name}"))
-                if _holds(layer, key)
-            ),
-            "default",
-        )
-    if config.objective.aggregation.name == "constant" and not _holds(given | words, "objective.aggregation.length"):
+    origins = {
+        key: next((where for layer, where in reversed(layers) if _holds(layer, key)), "default")
+        for key, _ in leaves(config.model_dump(mode="json"))
+    }
+    filled = _fill_in(config)
+    if filled is not config:
         origins["objective.aggregation.length"] = "rollout.max_new_tokens"
-    return LoadedConfig(config=config, origins=origins, base=base)
+    if config.run.base is not None:
+        base = base / Path(config.run.base).expanduser()
+    return LoadedConfig(config=filled, origins=origins, base=base)
 
 
 def _fill_in(config: RunConfig) -> RunConfig:
-    """Values that follow from others."""
+    """The same object, or one with the values that follow from others."""
     aggregation = config.objective.aggregation
-    if aggregation.name == "constant" and aggregation.settings.get("length") is None:
-        length = Choice.model_validate({"name": "constant", "length": config.rollout.max_new_tokens})
-        objective = config.objective.model_copy(update={"aggregation": length})
-        config = config.model_copy(update={"objective": objective})
-    return config
+    if aggregation.name != "constant" or aggregation.settings.get("length") is not None:
+        return config
+    length = Choice.model_validate({"name": "constant", "length": config.rollout.max_new_tokens})
+    objective = config.objective.model_copy(update={"aggregation": length})
+    return config.model_copy(update={"objective": objective})
 
 
 def _normal(tree: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Short forms spelled out: a preset's name alone, a choice's name alone, a reward's name alone."""
+    """Short forms spelled out: a preset's, a model's or a choice's name alone."""
     tree = dict(tree)
-    if isinstance(tree.get("objective"), str):
-        tree["objective"] = {"preset": tree["objective"]}
+    for section, key in (("objective", "preset"), ("model", "name")):
+        if isinstance(tree.get(section), str):
+            tree[section] = {key: tree[section]}
     if isinstance(tree.get("objective"), Mapping):
         objective = dict(tree["objective"])
         for key in _CHOICES:
             if key in objective:
                 objective[key] = as_choice(objective[key])
         tree["objective"] = objective
+    if isinstance(tree.get("rewards"), str):
+        tree["rewards"] = [tree["rewards"]]
+    if isinstance(tree.get("rewards"), list | tuple):
+        tree["rewards"] = [as_choice(reward) for reward in tree["rewards"]]
     for key, value in tree.items():
         field = RunConfig.model_fields.get(key)
-        if field is not None and isinstance(value, str | int | float | bool | list) and key != "rewards":
-            kind = type(value).__name__
-            raise ConfigError(f"{place}: {key} holds a {kind} ({value!r}), but it is a section with keys of its own")
+        if field is None or isinstance(value, Mapping | BaseModel) or key == "rewards":
+            continue
+        if value is not None or field.is_required() or field.default is not None:
+            raise ConfigError(f"{place}: {key} is {said(value)}, but it is a section with keys of its own")
     return tree
 
 
@@ -124,7 +137,9 @@ def _preset_name(tree: Mapping[str, Any]) -> str | None:
     objective = tree.get("objective")
     name = objective.get("preset") if isinstance(objective, Mapping) else None
     if name is not None and not isinstance(name, str):
-        raise ConfigError(f"objective.preset: {name!r} is not the name of a preset; there are {', '.join(presets.names())}")
+        raise ConfigError(
+            f"objective.preset: {name!r} is not the name of a preset; there are {', '.join(presets.names())}"
+        )
     return name
 
 
@@ -132,10 +147,12 @@ def _override(word: str) -> dict[str, Any]:
     key, equals, text = word.partition("=")
     if word.startswith("-") or not equals:
         bare = word.lstrip("-").replace("-", "_").split("=")[0]
-        near = registry.nearest(bare, [k.rsplit(".", 1)[-1] for k in known_keys()])
-        full = next((k for k in known_keys() if k.rsplit(".", 1)[-1] == near), "training.learning_rate")
+        full = setting_for(bare) or "training.learning_rate"
         raise ConfigError(f"{word!r}: settings are given as key=value, for example {full}=...")
     value = yaml.parse(text, place=f"command line, {key}")
+    key = re.sub(r"\[(\d+)\]", r".\1", key)
+    if not all(key.split(".")):
+        raise ConfigError(f"{word!r}: the key is empty; settings are given as training.steps=100")
     for part in reversed(key.split(".")):
         value = {part: value}
     tree: dict[str, Any] = value
@@ -147,12 +164,29 @@ def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
+        if isinstance(value, Mapping) and isinstance(below, list) and _numbers(value):
+            merged[key] = [
+                _merge(entry, value[str(i)]) if str(i) in value else entry for i, entry in enumerate(below)
+            ]
+            missing = next((number for number in value if int(number) >= len(below)), None)
+            if missing is not None:
+                raise ConfigError(
+                    f"command line: there is no {key}.{missing}, since {key} has {len(below)} entr"
+                    f"{'y' if len(below) == 1 else 'ies'}, counted from 0; give the whole list, as in {key}=[...]"
+                )
+        elif isinstance(value, Mapping) and isinstance(below, Mapping):
             other_choice = key in _CHOICES and value.get("name", below.get("name")) != below.get("name")
             merged[key] = dict(value) if other_choice else _merge(below, value)
         else:
             merged[key] = value
     return merged
+
+
+def _numbers(tree: Mapping[str, Any]) -> bool:
+    """True for `{"0": {...}}`: entries of a list by their number."""
+    return bool(tree) and all(
+        str(key).isdecimal() and isinstance(value, Mapping) for key, value in tree.items()
+    )
 
 
 def _holds(tree: Mapping[str, Any], key: str) -> bool:
@@ -217,25 +251,47 @@ def _refuse_unknown_keys(tree: Any, section: type[BaseModel], place: str, prefix
         return
     for key, value in tree.items():
         if key not in section.model_fields:
-            near = registry.nearest(key, section.model_fields)
-            hint = f"{prefix}{near}" if near else None
-            if hint is None:
-                last = {k.rsplit(".", 1)[-1]: k for k in reversed(known_keys())}
-                near = registry.nearest(key, last)
-                hint = last[near] if near else None
-            remedy = f"did you mean {hint}?" if hint else f"keys here are {', '.join(section.model_fields)}"
-            raise ConfigError(f"{place}: unknown key {prefix}{key}; {remedy}")
+            raise ConfigError(f"{place}: unknown key {prefix}{key}; {_remedy(str(key), section, prefix)}")
         inner = section_of(section.model_fields[key].annotation)
         if inner is not None and inner is not Choice:
+            listed = isinstance(section.model_fields[key].default, tuple)
+            if listed and isinstance(value, Mapping) and _numbers(value):
+                value = list(value.values())
             _refuse_unknown_keys(value, inner, place, f"{prefix}{key}.")
+
+
+def _remedy(key: str, section: type[BaseModel], prefix: str) -> str:
+    """What to do about an unknown key: the nearest here, then the nearest anywhere, then all there are."""
+    known = known_keys()
+    if key in known:
+        return f"write it as sections: {key.replace('.', ': {')}: ...{'}' * key.count('.')}"
+    foreign = hint_for(key)
+    if foreign is not None:
+        return foreign
+    near = registry.nearest(key, section.model_fields)
+    if near is not None:
+        return f"did you mean {prefix}{near}?"
+    anywhere = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
+    for names in (anywhere, OTHERS):
+        near = registry.nearest(key, names)
+        if near is not None:
+            return f"did you mean {names[near]}?"
+    return f"keys here are {', '.join(section.model_fields)}"
 
 
 def _sentence(error: ValidationError, place: str, words: Mapping[str, Any]) -> str:
     """The first complaint as one sentence; how many more there are."""
-    complaints = error.errors()
-    first = complaints[0]
-    loc = [p for p in first["loc"] if not (isinstance(p, str) and ("[" in p or p.endswith(("Config", "Choice"))))]
-    key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
-    where = "command line" if key and _holds(words, key) else place
+    complaints: dict[str, list[str]] = {}
+    for complaint in error.errors():
+        # A value that may be one thing or another has a complaint for each, told apart by words such as `tuple[...]`.
+        parts = [
+            p for p in complaint["loc"] if not (isinstance(p, str) and re.search(r"[\[ ]|Config$|Choice$", p))
+        ]
+        key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in parts).lstrip(".")
+        complaints.setdefault(key, []).append(plain_message(complaint))
+    key, messages = next(iter(complaints.items()))
+    first, *others = messages
+    message = " or ".join([first, *(other.split(" should be ", 1)[-1] for other in others)])
+    where = "command line" if key and _holds(words, re.sub(r"\[(\d+)\]", r".\1", key)) else place
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
-    return f"{where}: {key + ': ' if key else ''}{plain_message(first)}{more}"
+    return f"{where}: {key + ': ' if key else ''}{message}{more}"

@@ -20,11 +20,17 @@ class ModelConfig(Section):
     )
     revision: Text | None = Field(default=None, description="Hub revision.")
     tokenizer: Text | None = Field(default=None, description="Another folder or id for the tokenizer.")
-    chat_template: Text | None = Field(default=None, description="A Jinja file to use in place of the tokenizer's.")
+    chat_template: Text | None = Field(
+        default=None, description="A Jinja file to use in place of the tokenizer's."
+    )
     pad_token: Text | None = Field(default=None, description="Must be in the vocabulary; never trained.")
-    dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="Of the weights that are trained.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="Of the weights that are trained."
+    )
     device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1, mps.")
-    trust_remote_code: Bool = Field(default=False, description="Run code that comes with a model. Off for a reason.")
+    trust_remote_code: Bool = Field(
+        default=False, description="Run code that comes with a model. Off for a reason."
+    )
 
 
 class LoraConfig(Section):
@@ -37,7 +43,8 @@ class LoraConfig(Section):
         default="all-linear", description="Names of layers, or every linear layer but the head."
     )
     adapter: Text | None = Field(
-        default=None, description="A PEFT folder to start from; the reference is then the model with that adapter."
+        default=None,
+        description="A PEFT folder to start from; the reference is then the model with that adapter.",
     )
 
 

@@ -29,24 +29,32 @@ class KLConfig(Section):
     @classmethod
     def _known(cls, value: str) -> str:
         if value not in KL_ESTIMATORS:
-            raise ValueError(f"no KL estimator is called {value!r}; there are {', '.join(sorted(KL_ESTIMATORS))}")
+            raise ValueError(
+                f"no KL estimator is called {value!r}; there are {', '.join(sorted(KL_ESTIMATORS))}"
+            )
         return value
 
 
 class ObjectiveConfig(Section):
     """Each field is one factor of the formula that `groupwise explain` prints."""
 
-    preset: Text = Field(default="grpo", description="Published choices to start from; the fields below override.")
+    preset: Text = Field(
+        default="grpo", description="Published choices to start from; the fields below override."
+    )
     advantage: Named = Field(
-        default=Choice(name="group_zscore"), description="Estimator, from objective/advantages or module:function."
+        default=Choice(name="group_zscore"),
+        description="Estimator, from objective/advantages or module:function.",
     )
     ratio: Text = Field(default="token", description="What the probability ratio is taken over.")
     surrogate: Named = Field(default=Choice(name="clip"), description="Surrogate, from objective/surrogates.")
     aggregation: Named = Field(
-        default=Choice(name="sequence_mean"), description="How token losses become one, from objective/aggregations."
+        default=Choice(name="sequence_mean"),
+        description="How token losses become one, from objective/aggregations.",
     )
     kl: KLConfig = Field(default=KLConfig(), description="The KL term.")
-    entropy_bonus: Float = Field(default=0.0, description="Weight of the policy's entropy, subtracted from the loss.")
+    entropy_bonus: Float = Field(
+        default=0.0, description="Weight of the policy's entropy, subtracted from the loss."
+    )
     zero_spread: Literal["keep", "drop"] = Field(
         default="keep",
         description="A group whose rewards are all equal: `keep` counts it in every divisor and lets its KL act; "

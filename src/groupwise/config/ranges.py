@@ -28,9 +28,19 @@ class Range:
 
 
 RANGES = (
-    Range(key="rollout.group_size", low=4, high=64, why="small groups often have no spread; large ones cost much"),
+    Range(
+        key="rollout.group_size",
+        low=4,
+        high=64,
+        why="small groups often have no spread; large ones cost much",
+    ),
     Range(key="rollout.temperature", low=0.7, high=1.2, why="low: groups lose their spread; high: gibberish"),
-    Range(key="rollout.max_new_tokens", low=8, high=4096, why="reasoning needs 512 to 4,096; short answers far less"),
+    Range(
+        key="rollout.max_new_tokens",
+        low=8,
+        high=4096,
+        why="reasoning needs 512 to 4,096; short answers far less",
+    ),
     Range(
         key="rollout.prompts_per_step",
         low=4,
@@ -39,7 +49,12 @@ RANGES = (
     ),
     Range(key="objective.surrogate.low", low=0.1, high=0.3, why="for token ratios; sequence ratios use 3e-4"),
     Range(key="objective.surrogate.high", low=0.1, high=0.3, why="clip-higher (DAPO) uses 0.28"),
-    Range(key="objective.kl.beta", low=0.001, high=0.1, why="large: nothing is learned; small: the leash is loose"),
+    Range(
+        key="objective.kl.beta",
+        low=0.001,
+        high=0.1,
+        why="large: nothing is learned; small: the leash is loose",
+    ),
     Range(key="training.updates_per_batch", low=1, high=4, why="more reuse moves further off-policy"),
 )
 LEARNING_RATE_FULL = Range(

@@ -16,9 +16,13 @@ class RewardConfig(Section):
 
     name: Text = Field(description="A scorer's name, or module:function, or file.py:function.")
     weight: Float = Field(default=1.0, description="Its factor in the sum.")
-    label: Text | None = Field(default=None, description="Its name in records and metrics; the function's by default.")
+    label: Text | None = Field(
+        default=None, description="Its name in records and metrics; the function's by default."
+    )
     settings: dict[str, Any] = Field(default={}, description="The function's keyword-only arguments.")
-    columns: dict[str, Text] = Field(default={}, description="Argument name to data column, where these differ.")
+    columns: dict[str, Text] = Field(
+        default={}, description="Argument name to data column, where these differ."
+    )
     on_failure: Literal["fail", "drop", "value"] = Field(
         default="fail",
         description="When it raises or gives NaN: end the run, leave the rollout out, or use failure_value.",

@@ -12,21 +12,30 @@ from groupwise.config.base import Float, NonNegativeFloat, PositiveFloat, Positi
 class RolloutConfig(Section):
     """Sampling. Only these settings apply: a model folder's own generation defaults are not used."""
 
-    engine: Literal["in_process"] = Field(default="in_process", description="What samples: the policy itself.")
+    engine: Literal["in_process"] = Field(
+        default="in_process", description="What samples: the policy itself."
+    )
     prompts_per_step: PositiveInt = Field(default=8, description="Prompts in a batch.")
     group_size: PositiveInt = Field(default=8, description="Rollouts per prompt.")
     max_new_tokens: PositiveInt = Field(default=256, description="Limit per response, in tokens.")
-    temperature: PositiveFloat = Field(default=1.0, description="Logits are divided by it, in training as well.")
-    top_p: Annotated[Float, Field(gt=0, le=1)] = Field(default=1.0, description="Nucleus mass kept; 1 keeps all.")
+    temperature: PositiveFloat = Field(
+        default=1.0, description="Logits are divided by it, in training as well."
+    )
+    top_p: Annotated[Float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="Nucleus mass kept; 1 keeps all."
+    )
     top_k: PositiveInt | None = Field(default=None, description="Most likely tokens kept; null keeps all.")
     min_p: Annotated[NonNegativeFloat, Field(le=1)] = Field(
-        default=0.0, description="Tokens below this share of the most likely one's probability are cut; 0 keeps all."
+        default=0.0,
+        description="Tokens below this share of the most likely one's probability are cut; 0 keeps all.",
     )
     stop_tokens: tuple[Text, ...] = Field(
-        default=(), description="Tokens that end a response, beside the model's own; each must be in the vocabulary."
+        default=(),
+        description="Tokens that end a response, beside the model's own; each must be in the vocabulary.",
     )
-    prefill_tokens: PositiveInt = Field(
-        default=16384, description="Budget of tokens whose keys and values are held at once; bounds memory."
+    cache_megabytes: PositiveInt = Field(
+        default=2048,
+        description="Memory for keys and values while sampling; prompts are sampled in chunks that fit.",
     )
 
     @property

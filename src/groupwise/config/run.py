@@ -21,10 +21,18 @@ class RunSettings(Section):
     """The run folder and what goes into it."""
 
     dir: Text | None = Field(
-        default=None, description="Run folder, relative to the working folder; null for a dated one under runs/."
+        default=None,
+        description="Run folder, relative to the working folder; null for a dated one under runs/.",
+    )
+    base: Text | None = Field(
+        default=None,
+        description="Folder that data, reward files and models are relative to; null for the configuration's own. A "
+        "run states it in the config.yaml that it writes.",
     )
     seed: NonNegativeInt = Field(default=0, description="Decides the order of prompts and every sample.")
-    overwrite: Bool = Field(default=False, description="Replace a run of ours in that folder; its own files only.")
+    overwrite: Bool = Field(
+        default=False, description="Replace a run of ours in that folder; its own files only."
+    )
     sinks: tuple[Literal["terminal", "tensorboard"], ...] = Field(
         default=("terminal", "tensorboard"), description="Where metrics go beside metrics.jsonl."
     )
@@ -40,7 +48,9 @@ class RunConfig(Section):
     reference: ReferenceConfig | None = Field(default=None, description="Placement of the frozen reference.")
     prompts: PromptsConfig = Field(default=PromptsConfig(), description="The data.")
     rollout: RolloutConfig = Field(default=RolloutConfig(), description="Sampling.")
-    rewards: tuple[RewardConfig, ...] = Field(default=(), description="What scores a rollout; summed by weight.")
+    rewards: tuple[RewardConfig, ...] = Field(
+        default=(), description="What scores a rollout; summed by weight."
+    )
     objective: ObjectiveConfig = Field(default=ObjectiveConfig(), description="What is optimised.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="Updates.")
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="Held-out evaluation.")
@@ -55,14 +65,16 @@ class RunConfig(Section):
             return [{"name": item} if isinstance(item, str) else item for item in value]
         return value
 
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _preset_alone(cls, value: Any) -> Any:
-        return {"preset": value} if isinstance(value, str) else value
-
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
-        for check in (self._group_size, self._reference, self._rewards, self._old, self._lengths, self._evaluation):
+        for check in (
+            self._group_size,
+            self._reference,
+            self._rewards,
+            self._old,
+            self._lengths,
+            self._evaluation,
+        ):
             check()
         return self
 
@@ -99,7 +111,9 @@ class RunConfig(Section):
         labels = [r.label for r in self.rewards if r.label is not None]
         twice = next((label for label in labels if labels.count(label) > 1), None)
         if twice is not None:
-            raise ValueError(f"rewards: the label {twice!r} is given twice; each part needs a name of its own")
+            raise ValueError(
+                f"rewards: the label {twice!r} is given twice; each part needs a name of its own"
+            )
         if self.rewards and all(r.weight == 0 for r in self.rewards):
             raise ValueError("rewards: every weight is 0, so there is nothing to learn from")
 

@@ -21,6 +21,12 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {}
+# Plain data only: no sets, dates or bytes, which nothing here has a use for.
+_Loader.yaml_constructors = {
+    tag: construct
+    for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.rsplit(":", 1)[-1] in {"null", "bool", "int", "float", "str", "seq", "map"}
+}
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"null|Null|NULL|~|", ["n", "N", "~", ""]),
@@ -62,7 +68,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _dump_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     # Quote whatever either reader would take for something else.
-    resolved = _Loader("").resolve(yaml.ScalarNode, value, (True, False))
+    resolved = _Loader("").resolve(yaml.ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]
     style = '"' if resolved != "tag:yaml.org,2002:str" or "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
@@ -71,7 +77,9 @@ def _dump_float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
     text = repr(value)
     if "e" in text and "." not in text:
         text = text.replace("e", ".0e")  # so that YAML 1.1 readers see a number as well
-    return dumper.represent_scalar("tag:yaml.org,2002:float", text.replace("inf", ".inf").replace("nan", ".nan"))
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:float", text.replace("inf", ".inf").replace("nan", ".nan")
+    )
 
 
 _Dumper.add_representer(str, _dump_text)
@@ -91,7 +99,10 @@ def parse(text: str, *, place: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark is not None else ""
-        raise ConfigError(f"{place}: {line}not readable as YAML: {getattr(error, 'problem', error)}") from None
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise ConfigError(f"{place}: {line}not readable as YAML: {problem}") from None
+    except (ValueError, TypeError, KeyError) as error:  # a tag that does not fit, a number of 5,000 digits
+        raise ConfigError(f"{place}: not readable as YAML: {error}") from None
     except RecursionError:
         raise ConfigError(f"{place}: nested too deeply to be a configuration") from None
 

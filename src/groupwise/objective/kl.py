@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 FORMULAS = {"k3": "exp(d) - d - 1,  d = reference_t - policy_t"}
 
 DIFFERENCE_LIMIT = 20.0
-"""d is clamped to +-20 before exp; beyond it the estimate is meaningless anyway and must not overflow."""
+"""d is held below 20 before exp, which would overflow float32 from 88 on. Below there is nothing to fear: where the
+policy likes what the reference all but forbids, d is far under 0, exp(d) vanishes, and the pull back must stay."""
 
 
 def k3(policy_logprobs_M: Tensor, reference_logprobs_M: Tensor) -> Tensor:
@@ -24,7 +25,8 @@ def k3(policy_logprobs_M: Tensor, reference_logprobs_M: Tensor) -> Tensor:
     Unbiased for the value of KL(policy || reference) and never negative. As a loss, differentiated on-policy, its
     expected gradient for one token is that of KL(reference || policy), the other direction.
 
-    Edge case: equal log-probs give exactly 0.
+    Edge case: equal log-probs give exactly 0. From d = 20 on, where a token was drawn that the policy hardly ever
+    draws, the value stays at that of 20 and has no gradient.
 
     Args:
         policy_logprobs_M: shape [M], nats.
@@ -33,7 +35,7 @@ def k3(policy_logprobs_M: Tensor, reference_logprobs_M: Tensor) -> Tensor:
     Returns:
         The estimate per token, shape [M], nats.
     """
-    difference_M = (reference_logprobs_M - policy_logprobs_M).clamp(-DIFFERENCE_LIMIT, DIFFERENCE_LIMIT)
+    difference_M = (reference_logprobs_M - policy_logprobs_M).clamp(max=DIFFERENCE_LIMIT)
     return difference_M.expm1() - difference_M
 
 

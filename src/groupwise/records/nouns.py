@@ -74,7 +74,9 @@ class Rollout:
         lengths = {len(self.token_ids_T), len(self.trainable_T), len(self.sampler_logprobs_T)}
         lengths |= {len(x) for x in (self.kept_mass_T, self.entropy_T) if x is not None}
         if len(lengths) != 1:
-            raise ValueError(f"rollout {self.group_index} of {self.prompt_id}: arrays of lengths {sorted(lengths)}")
+            raise ValueError(
+                f"rollout {self.group_index} of {self.prompt_id}: arrays of lengths {sorted(lengths)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,19 @@ class TrainingGroup:
     zero_spread: bool
     """True when the group's rewards are all equal, so that it teaches nothing but the KL."""
     old_logprobs_GT: tuple[FloatArray, ...]
-    """Per rollout, shape [T]: of the policy that starts this batch, at the sampling temperature, untruncated."""
+    """Per rollout, shape [T]: of the policy that starts this batch, at the sampling temperature, untruncated.
+    NaN throughout for a rollout that is not in the loss and was not scored."""
     reference_logprobs_GT: tuple[FloatArray, ...] | None
-    """Per rollout, shape [T]: of the frozen reference; None when no reference is used."""
+    """Per rollout, shape [T]: of the frozen reference; NaN as above; None when no reference is used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepRecord:
+    """What one step leaves behind."""
+
+    step: int
+    """1 for the first batch."""
+    groups: tuple[TrainingGroup, ...]
+    """The batch."""
+    metrics: Mapping[str, float]
+    """Names as in docs/records.md."""

@@ -29,4 +29,5 @@ def group_mean(rewards_G: NDArray[np.float64]) -> NDArray[np.float64]:
     rewards_G = np.asarray(rewards_G, dtype=np.float64)
     if zero_spread(rewards_G):
         return np.zeros_like(rewards_G)
-    return rewards_G - rewards_G.mean()
+    advantages_G: NDArray[np.float64] = rewards_G - rewards_G.mean()
+    return advantages_G

@@ -42,4 +42,6 @@ def group_zscore(
         return np.zeros_like(rewards_G)
     deviations_G = rewards_G - rewards_G.mean()
     divisor = len(rewards_G) - 1 if std == "sample" else len(rewards_G)
-    return deviations_G / (np.sqrt(np.sum(deviations_G**2) / divisor) + eps)
+    std_of_group = float(np.sqrt(np.sum(deviations_G**2) / divisor))
+    advantages_G: NDArray[np.float64] = deviations_G / (std_of_group + eps)
+    return advantages_G

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Gt, Lt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +49,19 @@ def clip(
     return surrogate_M
 
 
-def outside(ratio_M: Tensor, advantages_M: Tensor, *, low: float, high: float, dual: float | None) -> tuple[Tensor, Tensor]:
-    """Where the clip takes the gradient away: below 1 - low with A < 0, above 1 + high with A > 0. Bool [M] each."""
+def outside(
+    ratio_M: Tensor, advantages_M: Tensor, *, low: float = 0.2, high: float = 0.2, dual: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Where the bounds take the gradient away: rho < 1 - low with A < 0, and rho > 1 + high with A > 0.
+
+    Args:
+        ratio_M: rho, shape [M].
+        advantages_M: A, shape [M].
+        low: as in `clip`.
+        high: as in `clip`.
+        dual: takes no part; the metric counts the two ordinary bounds.
+
+    Returns:
+        Below and above, bool, shape [M] each.
+    """
     return (ratio_M < 1.0 - low) & (advantages_M < 0), (ratio_M > 1.0 + high) & (advantages_M > 0)

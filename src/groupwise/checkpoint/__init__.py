@@ -1,0 +1,1 @@
+"""Saving a run and its model, and taking a run up again."""

@@ -1,0 +1,23 @@
+"""`groupwise init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder; made if need be.", show_default=False)],
+) -> None:
+    """Write a configuration, data and a reward to start from.
+
+    Nothing that is there already is replaced.
+    """
+    from groupwise.workbench.init import write_starter
+
+    for path in write_starter(folder):
+        print(f"wrote {path}")
+    config = folder / "config.yaml"
+    print(f"\ntry next  groupwise check {config}\n          groupwise train {config}")

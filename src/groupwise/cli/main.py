@@ -1,0 +1,187 @@
+"""The command `groupwise`: its verbs, and what becomes of whatever they raise.
+
+Exit codes: 0 done; 1 a bug, or a check that ended in no; 2 a mistake that its user can mend; 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from groupwise.cli.check import check
+from groupwise.cli.eval import evaluate
+from groupwise.cli.explain import explain
+from groupwise.cli.init import init
+from groupwise.cli.sample import sample
+from groupwise.cli.score import score
+from groupwise.cli.smoke import smoke
+from groupwise.cli.stopped import Stopped
+from groupwise.cli.train import train
+from groupwise.errors import GroupwiseError
+from groupwise.registry import nearest
+
+_UsageError: Any = typer.BadParameter.__mro__[1]  # typer exports its subclass alone
+_CLOSED = 141  # as a shell reports a program that a closed pipe ended
+
+app = typer.Typer(
+    name="groupwise",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # importing rich would double the time of --help
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for _name, _verb in (
+    ("train", train),
+    ("smoke", smoke),
+    ("eval", evaluate),
+    ("score", score),
+    ("sample", sample),
+    ("explain", explain),
+    ("check", check),
+    ("init", init),
+):
+    app.command(_name)(_verb)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"groupwise {version('groupwise')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _groupwise(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; so does GROUPWISE_DEBUG=1.")
+    ] = False,
+) -> None:
+    """Train language models with group-relative policy optimisation (GRPO) and its relatives.
+
+    Start with `groupwise init DIR`, or with `groupwise smoke` to see that training works on this machine.
+    """
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """The console script: run a verb and give the exit code.
+
+    Args:
+        argv: the words behind the command's name; those of this process by default.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words or os.environ.get("GROUPWISE_DEBUG", "0") not in ("", "0")
+    words = [word for word in words if word != "--debug"]  # it is welcome anywhere: it is added after an error
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads would fight for the cores of a busy machine
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        code = _verb_of(words)
+        sys.stdout.flush()
+        return code
+    except BaseException as error:
+        if debug and not isinstance(error, BrokenPipeError):
+            traceback.print_exception(error)
+        return _told(error)
+
+
+def _verb_of(words: Sequence[str]) -> int:
+    """Run the verb. Typer turns a closed pipe into an exit, and an interrupt into the number 130."""
+    try:
+        code = app(args=list(words), prog_name="groupwise", standalone_mode=False)
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
+    if code == 130:
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0
+
+
+def _told(error: BaseException) -> int:
+    """Say in one line what happened, and give the exit code."""
+    match error:
+        case GroupwiseError():
+            return _say(f"error: {error}", 2)
+        case Stopped():
+            return _say(f"stopped: {error}", 130)
+        case KeyboardInterrupt() | typer.Abort():
+            return _say("stopped before anything was written", 130)
+        case BrokenPipeError():
+            # What is left in the buffer has nowhere to go; without this the interpreter would complain at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _CLOSED
+        case SystemExit():
+            return _say(f"error: code of yours called sys.exit({error.code!r}), which would end the run; remove it", 2)
+        case _ if isinstance(error, _UsageError):
+            return _say(f"error: {_usage(error)}", 2)
+        case _ if _out_of_memory(error):
+            return _say(
+                "error: out of memory; lower training.micro_batch_tokens or rollout.cache_megabytes, or train an "
+                "adapter with lora.rank=16",
+                2,
+            )
+        case _:
+            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return _say(f"error: {said} ({_blame(error)}; --debug shows the traceback)", 1)
+
+
+def _say(sentence: str, code: int) -> int:
+    print(" ".join(sentence.split("\n")), file=sys.stderr)
+    return code
+
+
+def _usage(error: Any) -> str:
+    """The complaint of the command line's parser, with what was probably meant."""
+    said = error.format_message().rstrip(".")
+    wrong = getattr(error, "option_name", None)
+    verb = error.ctx.command if error.ctx is not None else None
+    path = error.ctx.command_path if error.ctx is not None else "groupwise"
+    if wrong is not None and verb is not None:
+        options = [option for parameter in verb.params for option in parameter.opts if option.startswith("--")]
+        near = nearest(wrong, options)
+        return f"{path} has no option {wrong}{_instead(wrong, near)}"
+    if "did you mean" in said.lower():
+        return said.replace(". Did", "; did") + "?" * (not said.endswith("?"))
+    return f"{said}; `{path} --help` tells more"
+
+
+def _instead(wrong: str, near: str | None) -> str:
+    if near is not None:
+        return f"; did you mean {near}?"
+    from groupwise.config.foreign import setting_for
+
+    setting = setting_for(wrong.lstrip("-").replace("-", "_"))
+    if setting is not None:
+        return f"; settings are given as key=value: {setting}=..."
+    return "; settings are given as key=value, for example training.steps=10"
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error))
+    )
+
+
+def _blame(error: BaseException) -> str:
+    """Whose code raised: the innermost frame that is neither Python's nor a library's decides."""
+    ours = Path(__file__).parents[1]
+    libraries = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platlib", "purelib")}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_relative_to(ours):
+            return f"a bug in groupwise, {file.relative_to(ours.parent)} line {frame.lineno}"
+        if file.is_file() and not any(file.is_relative_to(folder) for folder in libraries):
+            return f"in your own code, {file} line {frame.lineno}"
+    return "a bug in groupwise"

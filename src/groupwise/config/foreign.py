@@ -1,0 +1,77 @@
+"""What TRL and Hugging Face trainers call our settings, for the hint beside an unknown key."""
+
+from __future__ import annotations
+
+from groupwise import registry
+
+OTHERS = {
+    "num_generations": "rollout.group_size",
+    "max_completion_length": "rollout.max_new_tokens",
+    "max_prompt_length": "prompts.max_prompt_tokens",
+    "per_device_train_batch_size": "rollout.prompts_per_step",
+    "generation_batch_size": "rollout.prompts_per_step",
+    "gradient_accumulation_steps": "training.micro_batch_tokens",
+    "beta": "objective.kl.beta",
+    "epsilon": "objective.surrogate.low",
+    "epsilon_high": "objective.surrogate.high",
+    "loss_type": "objective.aggregation",
+    "scale_rewards": "objective.advantage",
+    "importance_sampling_level": "objective.ratio",
+    "mask_truncated_completions": "objective.truncated",
+    "num_iterations": "training.updates_per_batch",
+    "max_steps": "training.steps",
+    "num_train_epochs": "training.epochs",
+    "learning_rate": "training.learning_rate",
+    "lr": "training.learning_rate",
+    "lr_scheduler_type": "training.schedule",
+    "temperature": "rollout.temperature",
+    "top_p": "rollout.top_p",
+    "top_k": "rollout.top_k",
+    "min_p": "rollout.min_p",
+    "reward_funcs": "rewards",
+    "reward_weights": "rewards",
+    "model_name_or_path": "model.name",
+    "bf16": "model.dtype",
+    "peft_config": "lora",
+    "lora_r": "lora.rank",
+    "lora_alpha": "lora.alpha",
+    "output_dir": "run.dir",
+    "overwrite_output_dir": "run.overwrite",
+    "report_to": "run.sinks",
+    "eval_steps": "evaluate.every_steps",
+    "train_dataset": "prompts.train",
+    "eval_dataset": "prompts.held_out",
+}
+"""Their name to ours."""
+
+_NOTES = {
+    "per_device_train_batch_size": "which counts prompts; there it counts completions",
+    "generation_batch_size": "which counts prompts; there it counts completions",
+    "gradient_accumulation_steps": "which bounds memory and changes nothing else",
+    "epsilon": "and objective.surrogate.high",
+    "loss_type": "with objective.advantage and objective.surrogate beside it; `groupwise explain grpo` shows all",
+    "scale_rewards": "group_zscore divides by the std, group_mean does not",
+    "reward_funcs": "a list of names such as [numeric] or [rewards.py:function]",
+    "reward_weights": "each with a weight, as in {name: numeric, weight: 0.5}",
+    "bf16": "bfloat16 or float32",
+}
+
+
+def hint_for(key: str) -> str | None:
+    """A question for a key that other trainers have, or None: `did you mean rollout.group_size?`."""
+    if key not in OTHERS:
+        return None
+    return f"did you mean {OTHERS[key]}?" + (f" ({_NOTES[key]})" if key in _NOTES else "")
+
+
+def setting_for(word: str) -> str | None:
+    """The dotted key that a bare word such as `learning-rate` or `num_generations` means, or None."""
+    from groupwise.config.load import known_keys
+
+    if word in OTHERS:
+        return OTHERS[word]
+    last = {key.rsplit(".", 1)[-1]: key for key in reversed(known_keys())}
+    near = registry.nearest(word.rsplit(".", 1)[-1], last)
+    if near is None:
+        last, near = OTHERS, registry.nearest(word, OTHERS)
+    return last[near] if near else None

@@ -1,0 +1,68 @@
+"""pass@1 on held-out prompts, by the same sampler and the same rewards as training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from groupwise.config.evaluate import EvaluateConfig
+from groupwise.config.rollout import RolloutConfig
+from groupwise.health.metric import Mean, Metric
+from groupwise.records import Group, Prompt, Rollout, StopReason, Verdict
+from groupwise.rollouts.collect import collect
+from groupwise.rollouts.engine import Engine, Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The result on one set of prompts."""
+
+    groups: list[Group]
+    """Every rollout with its verdict, in the order of the prompts."""
+    metrics: dict[str, Metric]
+    """`eval/...`, as sums and counts."""
+
+    @property
+    def pass_at_1(self) -> float:
+        """Share of rollouts that pass, averaged over prompts."""
+        return self.metrics["eval/pass@1"].value
+
+
+def evaluate(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    score: Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]],
+    config: EvaluateConfig,
+    rollout: RolloutConfig,
+    *,
+    seed: Sequence[int],
+) -> Evaluation:
+    """Sample every prompt and count what passes.
+
+    A rollout passes when its total reward is at least `evaluate.pass_reward`; one without a reward does not, and is
+    counted under `eval/reward_mean` nowhere. pass@1 is the mean over all samples of all prompts (Chen et al. 2021,
+    arXiv 2107.03374, equation 1 with k = 1).
+
+    Args:
+        engine: what samples.
+        prompts: held out from training.
+        score: the rewards.
+        config: greedy or sampled, how many, what passes.
+        rollout: the run's sampling limits, for what `config` leaves out.
+        seed: see `Engine.generate`; the same seed gives the same samples for the same weights.
+    """
+    sampling = Sampling(
+        max_new_tokens=config.max_new_tokens or rollout.max_new_tokens, temperature=config.temperature
+    )
+    chosen = prompts if config.prompts is None else prompts[: config.prompts]
+    collected = collect(engine, chosen, sampling, score, group_size=config.samples, seed=seed)
+    verdicts = [v for group in collected.groups for v in group.verdicts_G]
+    rollouts = [r for group in collected.groups for r in group.rollouts_G]
+    passed = [float(v.reward is not None and v.reward >= config.pass_reward - 1e-9) for v in verdicts]
+    metrics: dict[str, Metric] = {
+        "eval/pass@1": Mean.of(passed),
+        "eval/reward_mean": Mean.of([v.reward for v in verdicts if v.reward is not None]),
+        "eval/length_mean": Mean.of([len(r.token_ids_T) for r in rollouts]),
+        "eval/truncated_fraction": Mean.of([float(r.stop_reason is StopReason.LENGTH) for r in rollouts]),
+    }
+    return Evaluation(groups=collected.groups, metrics=metrics)

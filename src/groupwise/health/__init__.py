@@ -1,0 +1,1 @@
+"""What is measured of a run, and what it means."""

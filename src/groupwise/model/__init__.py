@@ -1,0 +1,1 @@
+"""Models: loading, adapters, the reference, and log-probs of what they sampled."""

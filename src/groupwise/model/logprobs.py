@@ -1,0 +1,221 @@
+"""Log-probs and entropies of response tokens, without ever holding the logits of a whole batch.
+
+The head, the temperature, the log-softmax, the gather and the entropy are one operation, done for a chunk of rows at
+a time with a backward pass of its own, which computes each chunk's logits again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from groupwise.model import attention
+from groupwise.model.shared_prefix import Family, hidden_states
+
+CHUNK_ELEMENTS = 1 << 24
+"""Logits held at once: 16.8 million, 64 MB in float32."""
+
+
+class _HeadLogprobs(torch.autograd.Function):
+    """log softmax(hidden W^T / temperature) at the targets, and the entropy, in chunks of rows."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_MD: Tensor, weight_VD: Tensor, targets_M: Tensor, temperature: float, rows: int
+    ) -> tuple[Tensor, Tensor]:
+        exact = torch.promote_types(hidden_MD.dtype, torch.float32)
+        logprobs_M = hidden_MD.new_empty(len(targets_M), dtype=exact)
+        entropy_M = torch.empty_like(logprobs_M)
+        normalizer_M = torch.empty_like(logprobs_M)
+        for start in range(0, len(targets_M), rows):
+            part = slice(start, start + rows)
+            logits_RV = _logits(hidden_MD[part], weight_VD, temperature)
+            chosen_R = logits_RV.gather(1, targets_M[part, None])[:, 0]
+            normalizer_R = logits_RV.logsumexp(1)
+            normalizer_M[part] = normalizer_R
+            logprobs_M[part] = chosen_R - normalizer_R
+            # H = log Z - sum p l, with p = exp(l - log Z).
+            probs_RV = (logits_RV - normalizer_R[:, None]).exp_()
+            entropy_M[part] = normalizer_R - torch.linalg.vecdot(probs_RV, logits_RV)
+        ctx.save_for_backward(hidden_MD, weight_VD, targets_M, normalizer_M, entropy_M)
+        ctx.temperature, ctx.rows = temperature, rows
+        return logprobs_M, entropy_M
+
+    @staticmethod
+    def backward(ctx: Any, grad_logprobs_M: Tensor, grad_entropy_M: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_MD, weight_VD, targets_M, normalizer_M, entropy_M = ctx.saved_tensors
+        temperature = ctx.temperature
+        grad_hidden = torch.zeros_like(hidden_MD) if ctx.needs_input_grad[0] else None
+        grad_weight = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
+        with_entropy = bool((grad_entropy_M != 0).any())
+        # A token without gradient adds exactly nothing, so its logits are not computed again.
+        live = (grad_logprobs_M != 0) | (grad_entropy_M != 0)
+        for index in torch.split(live.nonzero()[:, 0], ctx.rows):
+            hidden_RD = hidden_MD[index]
+            logits_RV = _logits(hidden_RD, weight_VD, temperature)
+            logprobs_RV = logits_RV.sub_(normalizer_M[index, None])
+            probs_RV = logprobs_RV.exp()
+            grad_R = grad_logprobs_M[index]
+            # d logprob / d logit_j = 1[j = target] - p_j;  d H / d logit_j = -p_j (log p_j + H)
+            if with_entropy:
+                scale_RV = (
+                    logprobs_RV.add_(entropy_M[index, None])
+                    .mul_(grad_entropy_M[index, None])
+                    .add_(grad_R[:, None])
+                )
+                grad_logits_RV = probs_RV.mul_(scale_RV).neg_()
+            else:
+                grad_logits_RV = probs_RV.mul_(-grad_R[:, None])
+            grad_logits_RV.scatter_add_(1, targets_M[index, None], grad_R[:, None])
+            grad_logits_RV = grad_logits_RV.div_(temperature).to(hidden_MD.dtype)
+            if grad_hidden is not None:
+                grad_hidden[index] = grad_logits_RV @ weight_VD
+            if grad_weight is not None:
+                grad_weight.addmm_(grad_logits_RV.T, hidden_RD)
+        return grad_hidden, grad_weight, None, None, None
+
+
+def _logits(hidden_RD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
+    """Temperature-scaled logits in float32 (float64 for a float64 model)."""
+    logits_RV = hidden_RD @ weight_VD.T
+    if logits_RV.dtype not in (torch.float32, torch.float64):
+        logits_RV = logits_RV.float()
+    return logits_RV if temperature == 1.0 else logits_RV.div_(temperature)
+
+
+def head_logprobs(
+    hidden_MD: Tensor, weight_VD: Tensor, targets_M: Tensor, *, temperature: float, rows: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Log-prob of each target and entropy at it, under softmax(hidden W^T / temperature), with gradient.
+
+    Args:
+        hidden_MD: hidden states that predict the targets, shape [M, D].
+        weight_VD: the head's weight, shape [V, D].
+        targets_M: token ids, shape [M].
+        temperature: divides the logits.
+        rows: rows of logits held at once; chosen from `CHUNK_ELEMENTS` by default. It changes nothing else.
+
+    Returns:
+        Log-probs and entropies in nats, shape [M] each, in float32 (float64 for float64 input).
+    """
+    rows = rows or max(1, CHUNK_ELEMENTS // weight_VD.shape[0])
+    logprobs_M, entropy_M = _HeadLogprobs.apply(hidden_MD, weight_VD, targets_M, temperature, rows)  # type: ignore[no-untyped-call]
+    return logprobs_M, entropy_M
+
+
+class TokenLogprobs:
+    """Scores responses under a causal language model, prompts computed once where the model allows.
+
+    Whether it allows is not guessed from its name: a few random tokens are scored on both paths once, and when the
+    results differ (a recurrent layer, a scaled head, attention of its own) the plain path is used from then on.
+    """
+
+    def __init__(self, model: torch.nn.Module, *, longest_tokens: int, share_prefix: bool = True) -> None:
+        """Probe the model.
+
+        Args:
+            model: a transformers causal language model, or PEFT around one.
+            longest_tokens: longest prompt and response together that will be scored.
+            share_prefix: False takes the plain path at once.
+        """
+        self.model = model
+        causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model  # type: ignore[operator]
+        self.backbone: Any = getattr(causal, str(causal.base_model_prefix), causal)
+        self.head = causal.get_output_embeddings()
+        self.notice: str | None = "share_prefix is off"
+        """Why the plain path is used; None when prompts are shared."""
+        if share_prefix:
+            own_attention = causal.config._attn_implementation
+            self.notice = self._probe(causal, longest_tokens)
+            if not self.shared and causal.config._attn_implementation != own_attention:
+                # Ours called plainly is SDPA, which lacks what some models need: soft caps, attention sinks.
+                causal.set_attn_implementation(own_attention)
+
+    @property
+    def shared(self) -> bool:
+        """True when each prompt is computed once."""
+        return self.notice is None
+
+    def __call__(self, families: Sequence[Family], *, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-prob and entropy of every response token, in the order of families, responses and tokens.
+
+        Args:
+            families: prompts and their responses; every response has a token.
+            temperature: divides the logits.
+
+        Returns:
+            Shape [M] each, nats, with gradient where enabled.
+        """
+        if self.shared:
+            hidden_MD = hidden_states(self.backbone, families, self.head.weight.dtype)
+            targets_M = _targets(families, hidden_MD.device)
+            return head_logprobs(hidden_MD, self.head.weight, targets_M, temperature=temperature)
+        return plain_logprobs(self.model, families, temperature=temperature)
+
+    def _probe(self, causal: Any, longest_tokens: int) -> str | None:
+        if type(self.head) is not torch.nn.Linear or self.head.bias is not None:
+            return "its head is not a plain linear layer"
+        rng = np.random.default_rng(0)
+        vocabulary = self.head.weight.shape[0]
+        draw = [rng.integers(0, vocabulary, n).astype(np.int32) for n in (7, 4, 1, 6, 5, 3)]
+        families = [
+            Family(prompt_ids=draw[0], responses=[draw[1], draw[2], draw[3]]),
+            Family(prompt_ids=draw[4], responses=[draw[5]]),
+        ]
+        training = causal.training
+        try:
+            causal.eval()
+            with torch.no_grad():
+                plain_M, _ = plain_logprobs(self.model, families, temperature=1.0)  # with its own attention
+                causal.set_attn_implementation(attention.NAME)
+                if causal.config._attn_implementation != attention.NAME:
+                    return "its attention cannot be replaced"
+                hidden_MD = hidden_states(self.backbone, families, self.head.weight.dtype, longest_tokens)
+                targets_M = _targets(families, hidden_MD.device)
+                shared_M, _ = head_logprobs(hidden_MD, self.head.weight, targets_M, temperature=1.0)
+        except attention.UnsupportedError as reason:
+            return str(reason)
+        except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+            return f"packed tokens made it fail with {type(error).__name__}: {error}"
+        finally:
+            causal.train(training)
+        gap = float((shared_M - plain_M).abs().max())
+        limit = 1e-3 if self.head.weight.dtype in (torch.float32, torch.float64) else 0.25
+        return None if gap <= limit else f"packed tokens change its log-probs by {gap:.2g}"
+
+
+def _targets(families: Sequence[Family], device: torch.device) -> Tensor:
+    ids = np.concatenate([r for family in families for r in family.responses])
+    return torch.from_numpy(ids.astype(np.int64)).to(device)
+
+
+def plain_logprobs(
+    model: torch.nn.Module, families: Sequence[Family], *, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """The same by the plain computation: every response behind its own copy of the prompt, padded on the right.
+
+    For models whose layers cannot take packed tokens, and what the shared path is tested against.
+    """
+    device = next(model.parameters()).device
+    rows = [(family.prompt_ids, response) for family in families for response in family.responses]
+    width = max(len(p) + len(r) for p, r in rows)
+    ids = np.zeros((len(rows), width), dtype=np.int64)
+    mask = np.zeros((len(rows), width), dtype=np.int64)
+    for i, (prompt, response) in enumerate(rows):
+        n = len(prompt) + len(response)
+        ids[i, :n] = np.concatenate([prompt, response])
+        mask[i, :n] = 1
+    logits = model(
+        input_ids=torch.from_numpy(ids).to(device),
+        attention_mask=torch.from_numpy(mask).to(device),
+        use_cache=False,
+    ).logits
+    picked = torch.cat([logits[i, len(p) - 1 : len(p) + len(r) - 1] for i, (p, r) in enumerate(rows)])
+    logprobs_MV = (picked.to(torch.promote_types(picked.dtype, torch.float32)) / temperature).log_softmax(-1)
+    targets_M = _targets(families, device)
+    entropy_M = -(logprobs_MV.exp() * logprobs_MV).sum(-1)
+    return logprobs_MV.gather(1, targets_M[:, None])[:, 0], entropy_M

@@ -1,0 +1,268 @@
+"""Training a low-rank adapter (LoRA, Hu et al. 2021) in place of the weights, through PEFT.
+
+Adapters go on linear layers other than the head: log-probs are computed from the head's weight in chunks, without
+calling the head, and a head that shares the embedding's weight would change the embedding when merged.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import peft
+import torch
+from peft.tuners.lora import LoraLayer
+from transformers.pytorch_utils import Conv1D
+
+from groupwise import registry
+from groupwise.config.model import LoraConfig
+from groupwise.errors import CheckpointError, ConfigError, ModelError
+from groupwise.model.reading import reading
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+POLICY = "default"
+"""PEFT's name of the adapter that is trained."""
+REFERENCE = "reference"
+"""PEFT's name of the frozen copy of an adapter that a run started from."""
+
+
+def attach(model: PreTrainedModel, config: LoraConfig, *, seed: int, base: Path | None = None) -> PeftModel:
+    """Put an adapter on the model and freeze everything else. The model's own weights are not changed.
+
+    A fresh adapter adds nothing at first: A is drawn from the seed and B is 0. With `config.adapter` the run goes on
+    from a tuned one; since the reference is the policy at the start, a frozen second copy of it is kept for the
+    reference. Rank, scale and layers are then the adapter's own. With a base in half precision the adapter is kept in
+    float32 (PEFT's choice).
+
+    Args:
+        model: as loaded, without an adapter.
+        config: the section `lora`.
+        seed: decides a fresh adapter's weights; the global random state is neither read nor changed.
+        base: folder of the configuration file, for a relative `config.adapter`; the working folder by default.
+
+    Raises:
+        ConfigError: no layer of such a name, or one that an adapter cannot be put on.
+        ModelError: `config.adapter` is not a folder with a LoRA adapter for this model.
+    """
+    if config.adapter is not None:
+        return _continue(model, config, (base or Path.cwd()) / Path(config.adapter).expanduser())
+    _check_targets(model, config.target_modules)
+    everywhere = config.target_modules == "all-linear"
+    return _put_on(
+        model,
+        peft.LoraConfig(
+            task_type="CAUSAL_LM",
+            r=config.rank,
+            lora_alpha=config.alpha or 2 * config.rank,
+            lora_dropout=config.dropout,
+            target_modules="all-linear" if everywhere else list(config.target_modules),
+            fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in _layers(model).values()),
+        ),
+        seed,
+    )
+
+
+def _put_on(model: PreTrainedModel, adapter: Any, seed: int) -> PeftModel:
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):  # PEFT draws on the CPU, then moves
+        warnings.filterwarnings(
+            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
+        )  # PEFT's own call
+        torch.default_generator.manual_seed(seed)
+        return peft.get_peft_model(model, adapter, adapter_name=POLICY)
+
+
+@contextmanager
+def reference_weights(model: PeftModel) -> Iterator[None]:
+    """Inside, the model is the policy as it was at the start: its adapter off, or the one it started from on.
+
+    Which adapter is on, and which parameters take gradients, is as before afterwards, also after an exception and when
+    nested.
+    """
+    before = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    active = model.active_adapter
+    try:
+        if REFERENCE in model.peft_config:
+            model.set_adapter(REFERENCE, inference_mode=True)
+            yield
+        else:
+            with model.disable_adapter():
+                yield
+    finally:
+        if REFERENCE in model.peft_config:
+            model.set_adapter(active)
+        for parameter, wanted in before:  # PEFT switches gradients along with adapters
+            parameter.requires_grad_(wanted)
+
+
+def trainable_parameters(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    """The parameters that take gradients, with their names, in the model's order; tied ones once."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+@torch.no_grad()
+def merged_weights(model: PeftModel) -> dict[str, Tensor]:
+    """The weights of the model with its adapter merged in, under the base model's own names.
+
+    Layers are copied one at a time and merged in the copy, so the base in memory stays as it is, bit for bit, however
+    often this is called; adding an adapter and subtracting it again would leave rounding behind. Merged layers are on
+    the CPU; all other tensors are the model's own.
+
+    Raises:
+        CheckpointError: the adapter holds numbers that are not finite.
+    """
+    base = model.get_base_model()
+    layers = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
+    weights = {
+        name: tensor
+        for name, tensor in base.state_dict().items()
+        if not any(name.startswith(f"{layer}.") for layer in layers)
+    }
+    for name, layer in layers.items():
+        merged = copy.deepcopy(layer)
+        try:
+            merged.merge(safe_merge=True, adapter_names=[POLICY])
+        except ValueError as error:
+            raise CheckpointError(
+                f"the adapter of layer {name} holds numbers that are not finite, so it cannot be merged; go back to "
+                "an earlier checkpoint"
+            ) from error
+        for part, tensor in merged.get_base_layer().state_dict().items():
+            weights[f"{name}.{part}"] = tensor.cpu()
+    return weights
+
+
+def _layers(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
+    """Layers that an adapter can be put on, by full name."""
+    head = model.get_output_embeddings()
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear | Conv1D) and module is not head
+    }
+
+
+def _check_targets(model: PreTrainedModel, targets: tuple[str, ...] | str) -> None:
+    """Refuse a name that no layer has, or that means something other than linear layers below the head."""
+    layers = _layers(model)
+    kinds = sorted({name.rsplit(".", 1)[-1] for name in layers})
+    if not layers:
+        raise ConfigError(
+            "lora: the model has no linear layers that an adapter could be put on; train it in full"
+        )
+    if isinstance(targets, str):
+        return
+    if not targets:
+        raise ConfigError(f"lora.target_modules is empty; this model's layers are {', '.join(kinds)}")
+    for target in targets:
+        found = {n: m for n, m in model.named_modules() if n == target or n.endswith(f".{target}")}
+        if not found:
+            near = registry.nearest(target, kinds)
+            hint = f"did you mean {near!r}? " if near else ""
+            raise ConfigError(
+                f"lora.target_modules: no layer is called {target!r}; {hint}this model's are {', '.join(kinds)}"
+            )
+        wrong = next((n for n in found if n not in layers), None)
+        if wrong is not None:
+            what = (
+                "the head" if found[wrong] is model.get_output_embeddings() else type(found[wrong]).__name__
+            )
+            raise ConfigError(
+                f"lora.target_modules: {target!r} means {wrong} ({what}), which takes no adapter here; this model's "
+                f"layers that do are {', '.join(kinds)}"
+            )
+
+
+def _continue(model: PreTrainedModel, config: LoraConfig, folder: Path) -> PeftModel:
+    """The model with the adapter in `folder` twice: to train, and frozen as the reference."""
+    if not (folder / "adapter_config.json").is_file():
+        raise ModelError(
+            f"lora.adapter: {folder} {'has no adapter_config.json' if folder.is_dir() else 'is not a folder'}; name a "
+            "folder that PEFT saved"
+        )
+    with reading(f"the adapter {folder}"):
+        adapter = peft.PeftConfig.from_pretrained(str(folder))
+        _check_adapter(config, adapter, folder)
+        weights = peft.load_peft_weights(str(folder), device="cpu")
+        tuned: Any = None
+        for name in (POLICY, REFERENCE):
+            own = copy.deepcopy(adapter)
+            own.inference_mode = name == REFERENCE
+            own.lora_dropout = config.dropout if name == POLICY else 0.0
+            if tuned is None:
+                tuned = _put_on(model, own, 0)
+                _check_places(tuned, folder)
+            else:
+                with torch.random.fork_rng(devices=[]):  # PEFT draws weights first; the folder's replace them
+                    tuned.add_adapter(name, own)
+            _fill(tuned, weights, name, folder)
+        tuned.set_adapter(POLICY)
+        tuned.set_requires_grad(REFERENCE, requires_grad=False)
+    return tuned
+
+
+def _check_adapter(config: LoraConfig, adapter: Any, folder: Path) -> None:
+    if not isinstance(adapter, peft.LoraConfig):
+        raise ModelError(
+            f"lora.adapter: {folder} holds a {adapter.peft_type} adapter; only LoRA is trained here"
+        )
+    extras = {
+        "modules_to_save": "whole layers beside it",
+        "trainable_token_indices": "embeddings beside it",
+        "target_parameters": "an update of single parameters",
+        "layer_replication": "repeated layers",
+    }
+    for key, what in extras.items():
+        if getattr(adapter, key, None):
+            raise ModelError(
+                f"lora.adapter: {folder} holds {what} ({key}), which is not supported; merge it into its base model"
+            )
+    if adapter.bias != "none":
+        raise ModelError(f"lora.adapter: {folder} trains biases of the base; merge it into its base model")
+    if adapter.init_lora_weights not in (True, False, "gaussian"):
+        raise ModelError(  # PiSSA and its like change the base weights while the adapter is put on
+            f"lora.adapter: {folder} was started by {adapter.init_lora_weights!r}, which changes the base as well; "
+            "merge it into its base model"
+        )
+    fields = LoraConfig.model_fields
+    chosen = {"rank": (config.rank, adapter.r), "alpha": (config.alpha, adapter.lora_alpha)}
+    for key, (asked, own) in chosen.items():
+        if asked != own and asked != fields[key].default:
+            raise ConfigError(
+                f"lora.{key} is {asked:g}, but the adapter {folder} was made with {own:g}; leave lora.{key} out"
+            )
+
+
+def _check_places(model: PeftModel, folder: Path) -> None:
+    """Refuse an adapter that reaches beyond linear layers below the head; its names may be patterns."""
+    base = model.get_base_model()
+    for name, module in base.named_modules():
+        plain = isinstance(module, LoraLayer) and isinstance(
+            module.get_base_layer(), torch.nn.Linear | Conv1D
+        )
+        if isinstance(module, LoraLayer) and (not plain or module is base.get_output_embeddings()):
+            raise ModelError(
+                f"lora.adapter: {folder} adapts {name}, which takes no adapter here; merge it into its base model"
+            )
+
+
+def _fill(model: PeftModel, weights: dict[str, Tensor], name: str, folder: Path) -> None:
+    """Put the folder's weights into the adapter `name`, all of them and nothing else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what fits not is an error below
+        report = peft.set_peft_model_state_dict(model, weights, adapter_name=name)
+    expected = peft.get_peft_model_state_dict(model, adapter_name=name)
+    lacking = sorted(set(expected) - set(weights))
+    strange = sorted(report.unexpected_keys)
+    if lacking or strange:
+        raise ModelError(
+            f"lora.adapter: {folder} does not fit this model: {len(lacking)} of its tensors are missing and "
+            f"{len(strange)} are not known, for example {(lacking + strange)[0]}; was it made for another model?"
+        )

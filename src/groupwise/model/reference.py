@@ -1,0 +1,76 @@
+"""The frozen model that the KL is measured against: the policy as it was when the run began."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from groupwise.config.model import LoraConfig, ReferenceConfig
+from groupwise.errors import ConfigError
+from groupwise.model.load import resolve_device
+from groupwise.model.lora import reference_weights
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
+    from groupwise.model.load import Policy
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The reference's model and how to reach its weights: `with reference.weights(): reference.model(...)`."""
+
+    model: PreTrainedModel | PeftModel
+    """What to run. With LoRA it is the policy's own model, so it is the reference only inside `weights()`."""
+    device: torch.device
+    """Where its weights are."""
+    shared: bool
+    """True when the model is the policy's own (LoRA)."""
+
+    def weights(self) -> AbstractContextManager[None]:
+        """Inside, `model` is the reference; afterwards, and after an exception, the policy is as it was."""
+        return reference_weights(self.model) if self.shared else nullcontext()
+
+
+def build_reference(
+    policy: Policy, *, reference: ReferenceConfig | None, lora: LoraConfig | None
+) -> Reference:
+    """The policy's present weights, frozen. Call it before a checkpoint is restored into the policy.
+
+    Trained in full: a copy in evaluation mode, without gradient, in the dtype and on the device asked for (the
+    policy's by default); buffers such as the rotary frequencies keep their precision. Trained through LoRA: the same
+    weights with a fresh adapter off, or with the frozen copy of the adapter that the run started from on; no memory
+    but that copy's.
+
+    Args:
+        policy: as loaded.
+        reference: the section `reference`; None for the policy's dtype and device.
+        lora: the section `lora` that the policy was loaded with.
+
+    Raises:
+        ConfigError: a `reference` section with LoRA, where it would change nothing, or a device that is not there.
+    """
+    assert (lora is not None) == policy.lora, "the policy was loaded with another lora section"
+    if lora is not None:
+        if reference is not None:
+            raise ConfigError(
+                "reference: with lora the reference is the policy's own weights, so it has no dtype or device of its "
+                "own; remove the reference section"
+            )
+        return Reference(model=policy.model, device=policy.device, shared=True)
+    wanted = reference or ReferenceConfig()
+    device = policy.device if wanted.device is None else resolve_device(wanted.device, "reference.device")
+    model = copy.deepcopy(policy.model)
+    model.requires_grad_(False)
+    model.eval()
+    if wanted.dtype is not None:
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(_DTYPES[wanted.dtype])
+    return Reference(model=model.to(device), device=device, shared=False)

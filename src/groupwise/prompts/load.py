@@ -1,0 +1,330 @@
+"""Rows of data from a file or from Python, and the check of their columns before any model is loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from groupwise.errors import ConfigError, DataError
+from groupwise.registry import nearest
+
+if TYPE_CHECKING:
+    from groupwise.config.prompts import PromptsConfig
+
+SUFFIX = ".jsonl"
+_USUAL_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "input", "messages", "text")
+_OTHER_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of data, as it was read."""
+
+    source: str
+    """The file's name, or what the caller called the rows."""
+    index: int
+    """0-based number among the rows of its source; blank lines are not rows."""
+    columns: Mapping[str, Any]
+    """Column names to values."""
+    line: int | None = None
+    """1-based line of the file, blank lines counted; None for rows from Python."""
+
+    @property
+    def id(self) -> str:
+        """`source:index`, the id of the prompt that the row becomes."""
+        return f"{self.source}:{self.index}"
+
+    @property
+    def place(self) -> str:
+        """Where a person finds the row: file and line, or the id for rows from Python."""
+        return self.id if self.line is None else f"{self.source} line {self.line}"
+
+
+def read_rows(path: Path, *, source: str | None = None) -> list[Row]:
+    r"""The rows of a JSONL file: one JSON object per line, in UTF-8.
+
+    Lines end at `\n` only (a trailing `\r` is white space to JSON), so U+2028 and U+0085 inside a text do not
+    cut it. A byte order mark is accepted and blank lines are skipped; `Row.line` still counts them.
+
+    Args:
+        path: the file.
+        source: name for ids and messages; the file's name by default. Two files that are used together and
+            have the same name need different ones.
+
+    Raises:
+        DataError: no such file (names the nearest), a folder, another format, an empty file, or a line that
+            is not UTF-8, not JSON, not an object, or has a key twice; says which line.
+    """
+    path = Path(path)
+    source = source or path.name
+    if path.is_dir():
+        files = sorted(p.name for p in path.glob(f"*{SUFFIX}"))
+        held = f"it holds {', '.join(files)}" if files else f"it holds no {SUFFIX} file"
+        raise DataError(f"{path} is a folder; name a {SUFFIX} file in it ({held})")
+    if not path.exists():
+        raise DataError(f"there is no file {path}{_nearest_file(path)}")
+    if path.suffix.lower() != SUFFIX:
+        raise DataError(
+            f"{path}: prompts are read from {SUFFIX} files, one JSON object per line; convert it to that"
+        )
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{source}: the file is UTF-16; save it as UTF-8")
+    rows: list[Row] = []
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            columns = _parse(line, f"{source} line {number}")
+            rows.append(Row(source=source, index=len(rows), columns=columns, line=number))
+    if not rows:
+        what = "holds blank lines only" if content else "is empty"
+        raise DataError(f"{source}: the file {what}; write one JSON object per line")
+    return rows
+
+
+def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
+    """Rows from Python mappings of column names to values.
+
+    Args:
+        values: one mapping per row; each is copied.
+        source: what to call them in ids and messages.
+
+    Raises:
+        DataError: no rows, or a row that is not a mapping with texts for keys.
+    """
+    rows: list[Row] = []
+    if isinstance(values, str | bytes | Mapping):
+        raise DataError(
+            f"{source}: {type(values).__name__} given, but rows are a list of mappings, one per row"
+        )
+    for index, value in enumerate(values):
+        if not isinstance(value, Mapping):
+            raise DataError(
+                f"{source}:{index}: a {type(value).__name__}, but a row is a mapping of column names to "
+                "values, such as {'prompt': '2 + 2 ='}"
+            )
+        strange = next((key for key in value if not isinstance(key, str)), None)
+        if strange is not None or None in value:
+            raise DataError(f"{source}:{index}: the column name {strange!r} is not text")
+        rows.append(Row(source=source, index=index, columns=dict(value)))
+    if not rows:
+        raise DataError(f"{source}: there are no rows")
+    return rows
+
+
+def check_rows(rows: Sequence[Row], config: PromptsConfig) -> None:
+    """Check every row against the columns that the configuration names. Needs no model or tokenizer.
+
+    Text and message prompts may be mixed. A message has a role and a text for content; the last turn is the
+    user's.
+
+    Raises:
+        DataError: a missing, null or empty prompt, malformed messages, a missing or malformed system prompt,
+            or two rows with one id. Names the first such row, what it has and the remedy, and counts the
+            others.
+        ConfigError: the settings do not fit the rows: a system prompt, or arguments for the chat template,
+            with text prompts that are not wrapped as chat.
+    """
+    if config.columns.system == config.columns.prompt:
+        raise ConfigError(
+            f"prompts.columns: prompt and system both name the column {config.columns.prompt!r}"
+        )
+    if not rows:
+        raise DataError("there are no rows")
+    wrong = [(row, said) for row in rows if (said := _complaint(row, config)) is not None]
+    if wrong:
+        row, said = wrong[0]
+        more = f" ({len(wrong) - 1} more of {len(rows)} rows are wrong as well)" if len(wrong) > 1 else ""
+        raise DataError(f"{row.place}: {said}{more}")
+    seen: dict[str, Row] = {}
+    for row in rows:
+        if row.id in seen:
+            raise DataError(
+                f"two rows have the id {row.id}: their sources have one name; give each file another"
+            )
+        seen[row.id] = row
+    _check_chat_settings(rows, config)
+
+
+def system_prompt(row: Row, config: PromptsConfig) -> str | None:
+    """The system prompt meant for a row: its own column, else the run's. A null or empty column is none.
+
+    An empty `prompts.system_prompt` is an empty system turn, which some templates need to leave out their
+    default.
+    """
+    own: str | None = row.columns[config.columns.system] if config.columns.system is not None else None
+    return own or config.system_prompt
+
+
+def _check_chat_settings(rows: Sequence[Row], config: PromptsConfig) -> None:
+    if config.chat:
+        return
+    texts = [row for row in rows if isinstance(row.columns[config.columns.prompt], str)]
+    for row in texts:
+        if system_prompt(row, config) is not None:
+            own = config.columns.system is not None and row.columns[config.columns.system]
+            key = "prompts.columns.system" if own else "prompts.system_prompt"
+            raise ConfigError(
+                f"{row.place}: the prompt is text, but {key} gives it a system prompt, which only a chat "
+                "has; set prompts.chat to true to make each text a user turn, or write it into the text"
+            )
+    if len(texts) == len(rows) and config.chat_template_kwargs:
+        raise ConfigError(
+            "prompts.chat_template_kwargs is set, but every prompt is text, so no chat template is used; "
+            "set prompts.chat to true to make each text a user turn, or remove it"
+        )
+
+
+def _parse(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{place}: not UTF-8: byte {error.start + 1} is 0x{line[error.start]:02x}; save the file as UTF-8"
+        ) from None
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        start = text.lstrip()[:1]
+        hint = "; the file looks like one JSON list: write one object per line" if start == "[" else ""
+        raise DataError(f"{place}: not JSON: {error.msg} at character {error.colno}{hint}") from None
+    except RecursionError:
+        raise DataError(f"{place}: nested too deeply to be read") from None
+    except ValueError as error:
+        raise DataError(f"{place}: {error}") from None
+    if not isinstance(value, dict):
+        kind = _KINDS.get(type(value), "a number")
+        raise DataError(f'{place}: {kind}, not an object; each line is like {{"prompt": "2 + 2 ="}}')
+    if "\\u" in text:
+        # JSON can escape half of a surrogate pair, which no encoding can write: it would fail much later.
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise DataError(
+                f"{place}: holds half of a surrogate pair (\\ud800 to \\udfff), which is no text"
+            ) from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is given twice; which one is meant?")
+    return value
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"not JSON: {word} is no JSON number; write null for a missing value")
+
+
+def _nearest_file(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"; there is no folder {path.parent} either"
+    names = [p.name for p in path.parent.iterdir() if p.is_file()]
+    lower = {name.lower(): name for name in names}
+    near = nearest(path.name.lower(), lower)
+    if near is not None:
+        return f"; did you mean {lower[near]}?"
+    readable = sorted(name for name in names if name.endswith(SUFFIX))[:8]
+    return f"; {path.parent} has {', '.join(readable) or f'no {SUFFIX} file'}"
+
+
+def _complaint(row: Row, config: PromptsConfig) -> str | None:
+    """What is wrong with a row, or None."""
+    name = config.columns.prompt
+    if name not in row.columns:
+        return _missing(name, row.columns)
+    value = row.columns[name]
+    if isinstance(value, str):
+        said = _text_complaint(value)
+        if said is not None:
+            return f"the prompt (column {name!r}) {said}"
+    elif isinstance(value, list | tuple):
+        said = _messages_complaint(value)
+        if said is not None:
+            return f"the messages in column {name!r}: {said}"
+    elif isinstance(value, Mapping) and "content" in value:
+        return f"the prompt (column {name!r}) is a single message; put it in a list"
+    else:
+        kind = "null" if value is None else f"of type {type(value).__name__}"
+        return f"the prompt (column {name!r}) is {kind}; it is text or a list of messages"
+    return _system_complaint(row, config)
+
+
+def _missing(name: str, columns: Mapping[str, Any]) -> str:
+    if not columns:
+        return f"no column {name!r}: the row has no columns"
+    texts = [key for key, value in columns.items() if isinstance(value, str | list)]
+    guess = (
+        nearest(name, texts)
+        or next((key for key in _USUAL_COLUMNS if key in texts), None)
+        or next(iter(texts), None)
+    )
+    hint = f"; to use another, set `prompts.columns: {{prompt: {guess}}}`" if guess else ""
+    return f"no column {name!r}; the row has {', '.join(map(str, columns))}{hint}"
+
+
+def _text_complaint(text: str) -> str | None:
+    if not text.strip():
+        return "is empty"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair (\\ud800 to \\udfff), which is no text"
+    return None
+
+
+def _messages_complaint(messages: Sequence[Any]) -> str | None:
+    if not messages:
+        return "the list is empty; it needs at least one user turn"
+    for number, message in enumerate(messages, start=1):
+        if not isinstance(message, Mapping):
+            return f"message {number} is a {type(message).__name__}, not an object with role and content"
+        for key in ("role", "content"):
+            if key not in message:
+                return f"message {number} has no {key}; it has {', '.join(map(str, message)) or 'nothing'}"
+        role, content = message["role"], message["content"]
+        if role in _OTHER_ROLES:
+            return f"message {number} has the role {role!r}; chat templates call it {_OTHER_ROLES[role]!r}"
+        if not isinstance(role, str) or re.fullmatch(r"[A-Za-z][\w-]*", role, re.ASCII) is None:
+            return (
+                f"message {number} has the role {role!r}; a role is a word such as system, user or assistant"
+            )
+        if not isinstance(content, str):
+            kind = "null" if content is None else f"a {type(content).__name__}"
+            return f"the content of message {number} is {kind}; only text is read"
+        if content.strip() and (said := _text_complaint(content)):
+            return f"the content of message {number} {said}"
+    last = messages[-1]
+    if last["role"] != "user":
+        answer = " (an answer belongs in a column of its own)" if last["role"] == "assistant" else ""
+        return f"the last turn is {last['role']}'s, but a prompt ends with the user's; remove it{answer}"
+    if not last["content"].strip():
+        return "the last user turn is empty"
+    return None
+
+
+def _system_complaint(row: Row, config: PromptsConfig) -> str | None:
+    name = config.columns.system
+    if name is None:
+        return None
+    if name not in row.columns:
+        others = [key for key in row.columns if key != config.columns.prompt]
+        near = nearest(name, others)
+        hint = f"did you mean {near!r}?" if near else f"the row has {', '.join(row.columns)};"
+        return f"no column {name!r} (prompts.columns.system): {hint} rows without one hold null there"
+    value = row.columns[name]
+    if value is not None and not isinstance(value, str):
+        return f"the system prompt (column {name!r}) is of type {type(value).__name__}; it is text or null"
+    if value and (said := _text_complaint(value)):
+        return f"the system prompt (column {name!r}) {said}; write null for none"
+    return None

@@ -1,0 +1,235 @@
+"""`metrics.jsonl`: one line of strict JSON per step, and what every metric means.
+
+JSON has no NaN and no infinity. A metric that is one is evidence, so it is written as the text "NaN", "Infinity" or
+"-Infinity" and read back as the float.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from groupwise.errors import RunFolderError
+
+METRICS: Mapping[str, str] = {
+    "step": "Number of the batch; the first is 1, and 0 is the evaluation before it.",
+    "reward/mean": "Mean total reward over the rollouts that have one, in units of reward.",
+    "reward/std": "Population std of the total reward over the whole batch, in units of reward.",
+    "reward/min": "Smallest total reward of the batch, in units of reward.",
+    "reward/max": "Largest total reward of the batch, in units of reward.",
+    "reward/group_std_mean": "Mean over groups of the population std of the rewards in the group, in units of reward.",
+    "reward/zero_spread_fraction": "Share of groups whose rewards are all equal, so that they teach nothing.",
+    "reward/part/{label}/mean": "Mean of one reward, unweighted, over the rollouts where it applied.",
+    "reward/part/{label}/std": "Population std of one reward, unweighted, over the rollouts where it applied.",
+    "reward/failed_count": "Rollouts for which a reward failed (it raised, or gave NaN or infinity).",
+    "reward/absent_fraction": "Share of rollouts without a total reward; they are left out of the loss.",
+    "advantage/mean": "Mean advantage over the rollouts in the loss.",
+    "advantage/std": "Population std of the advantage over the rollouts in the loss.",
+    "kl/token_mean": "Mean over trained tokens of the KL estimate between policy and reference, in nats per token.",
+    "kl/rollout_mean": "Mean over rollouts of the KL estimate summed over their tokens, in nats per rollout.",
+    "kl/beta": "Coefficient of the KL in the loss at this step.",
+    "policy/loss": "The loss that was minimised, aggregated as configured, KL and entropy terms included.",
+    "policy/token_loss": "Mean over trained tokens of the negative surrogate alone, whatever the aggregation.",
+    "policy/entropy": "Mean entropy over the sampled tokens of the temperature-scaled, untruncated policy, in nats.",
+    "ratio/mean": "Mean probability ratio of policy to old policy over trained tokens.",
+    "ratio/min": "Smallest probability ratio of policy to old policy over trained tokens.",
+    "ratio/max": "Largest probability ratio of policy to old policy over trained tokens.",
+    "ratio/clamped_count": "Trained tokens whose log-ratio was beyond +-20 and was clamped.",
+    "clip/low_fraction": "Share of trained tokens with negative advantage whose ratio fell below the lower bound, "
+    "of all trained tokens.",
+    "clip/high_fraction": "Share of trained tokens with positive advantage whose ratio rose above the upper bound, "
+    "of all trained tokens.",
+    "length/mean": "Mean length of the responses, in tokens.",
+    "length/min": "Shortest response, in tokens.",
+    "length/max": "Longest response, in tokens.",
+    "length/truncated_fraction": "Share of responses that the limit of new tokens cut off.",
+    "sampler/gap_token_mean": "Mean over trained tokens of log-prob at the update less the sampler's, in nats.",
+    "sampler/gap_abs_max": "Largest absolute gap between log-prob at the update and the sampler's, in nats; with one "
+    "update per batch and nothing truncated it is float error.",
+    "sampler/correction_mean": "Mean importance weight from sampler to old policy, after the cap; absent when off.",
+    "sampler/kept_mass_mean": "Mean probability that top-p, top-k or min-p kept; absent when nothing was cut.",
+    "diversity/distinct_1": "Distinct tokens divided by all tokens of the batch's responses.",
+    "diversity/distinct_2": "Distinct pairs of neighbouring tokens divided by all pairs of the batch's responses.",
+    "diversity/group_distinct_fraction": "Mean over groups of distinct responses divided by group size.",
+    "grad/norm": "Norm of the gradient before it is scaled down, mean over the step's updates.",
+    "grad/clipped_fraction": "Share of the step's updates whose gradient was scaled down to training.max_grad_norm.",
+    "training/learning_rate": "Learning rate of the step's last update.",
+    "training/updates": "Updates made so far, over all steps.",
+    "training/skipped_updates": "Updates skipped in this step since the loss or the gradient was not finite.",
+    "training/epoch": "Passes over the training data so far; 1.5 is halfway through the second.",
+    "tokens/generated": "Response tokens sampled in this step.",
+    "tokens/trained": "Response tokens that entered the loss in this step, each counted once.",
+    "tokens/per_second": "Response tokens sampled in this step divided by the seconds spent on sampling.",
+    "memory/peak_rss_mb": "Largest memory that the process has held so far, in megabytes of 2^20 bytes.",
+    "time/generate_seconds": "Seconds spent on sampling.",
+    "time/reward_seconds": "Seconds spent on scoring.",
+    "time/logprobs_seconds": "Seconds spent on the reference's log-probs, and on old ones that are not the sampler's.",
+    "time/update_seconds": "Seconds spent on forward, backward and optimiser.",
+    "time/record_seconds": "Seconds spent on writing rollouts and samples.",
+    "time/evaluate_seconds": "Seconds spent on held-out evaluation.",
+    "time/step_seconds": "Seconds of the whole step.",
+    "eval/pass@1": "Share of held-out responses whose total reward reaches evaluate.pass_reward.",
+    "eval/reward_mean": "Mean total reward on the held-out prompts, in units of reward.",
+    "eval/length_mean": "Mean length of the held-out responses, in tokens.",
+    "eval/truncated_fraction": "Share of held-out responses that the limit of new tokens cut off.",
+}
+"""Name, or pattern with `{label}` for a reward's label, to its meaning with its unit."""
+
+NOT_COMPARABLE = ("time/", "memory/", "tokens/per_second")
+"""Beginnings of names that depend on the machine's mood; everything else is the same bit for bit in a repeated run."""
+
+_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class MetricsFile:
+    """Appends to `metrics.jsonl`, one line per step, each handed to the system before `append` returns.
+
+    Opening a file whose last line was torn by a crash cuts that line off, so that the next one starts clean.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            _mend_end(path)
+            self._file = path.open("a", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
+
+    def append(self, step: int, values: Mapping[str, float]) -> None:
+        """Write one line: `step` first, then the metrics sorted by name.
+
+        Raises:
+            ValueError: a metric called `step`, or a value that is not a number; names it.
+            RunFolderError: the line cannot be written, for example since the disk is full.
+        """
+        line: dict[str, int | float | str] = {"step": step}
+        for name in sorted(values):
+            if name == "step":
+                raise ValueError("a metric cannot be called 'step', which numbers the line")
+            line[name] = _spelled(name, values[name])
+        try:
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.path} cannot be written: {error.strerror or error}; what it held before is intact"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        self._file.close()
+
+    def __enter__(self) -> MetricsFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Every whole line as a mapping of metric names to floats; `step` is an int.
+
+    A torn last line (the run was killed while writing it) is left out; `torn_end` says so.
+
+    Raises:
+        RunFolderError: no such file, or a line that is not one of ours; names its number.
+    """
+    lines, _ = _split(path)
+    rows = []
+    for number, text in enumerate(lines, start=1):
+        try:
+            line = json.loads(text, parse_constant=_no_constant)
+            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+                raise ValueError("it has no step")
+            rows.append({name: value if name == "step" else _number(value) for name, value in line.items()})
+        except ValueError as error:
+            raise RunFolderError(f"{path}, line {number}: not a line of metrics ({error})") from None
+    return rows
+
+
+def torn_end(path: Path) -> str | None:
+    """A sentence for people when the last line was cut short and is left out by `read_metrics`; None when not.
+
+    Raises:
+        RunFolderError: no such file.
+    """
+    lines, torn = _split(path)
+    if torn is None:
+        return None
+    return (
+        f"{path}, line {len(lines) + 1} was cut short after {len(torn)} characters (the run was killed while writing "
+        f"it) and is left out; the {len(lines)} lines before it are whole"
+    )
+
+
+def comparable(values: Mapping[str, float]) -> dict[str, float]:
+    """The metrics that a repeated run on the same machine gives again bit for bit: without times, memory and rates."""
+    return {name: value for name, value in values.items() if not name.startswith(NOT_COMPARABLE)}
+
+
+def undocumented(names: Iterable[str]) -> list[str]:
+    """Those of `names` that METRICS does not explain, sorted."""
+    patterns = [re.compile(re.escape(name).replace(r"\{label\}", ".+")) for name in METRICS]
+    return sorted({name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)})
+
+
+def _spelled(name: str, value: float) -> float | str:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"the metric {name} is {value!r}, which is not a number") from None
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _number(value: object) -> float:
+    if isinstance(value, str) and value in _SPELLED:
+        return _SPELLED[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} outside quotes is not JSON")
+
+
+def _split(path: Path) -> tuple[list[str], str | None]:
+    """The whole lines, and what follows the last of them when that is not a whole JSON object."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise RunFolderError(f"there is no metrics file {path}; is this a run folder?") from None
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror or error}") from error
+    *lines, end = text.split("\n")
+    if not end:
+        return lines, None
+    try:
+        json.loads(end)
+    except ValueError:
+        return lines, end
+    return [*lines, end], None  # only the line break is missing
+
+
+def _mend_end(path: Path) -> None:
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    if not data or data.endswith(b"\n"):
+        return
+    _, torn = _split(path)
+    with path.open("r+b") as file:
+        if torn is None:
+            file.seek(0, os.SEEK_END)
+            file.write(b"\n")
+        else:
+            file.truncate(data.rfind(b"\n") + 1)

@@ -1,0 +1,323 @@
+"""Rollouts on disk: one Parquet file per step, one row per rollout, readable with pandas or DuckDB.
+
+`read_rollouts` gives back what `write_rollouts` was given, bit for bit. Equal input gives equal bytes: nothing in the
+file depends on when or where it was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from groupwise.errors import RunFolderError
+from groupwise.records.nouns import Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
+from groupwise.records.replace import replace_file
+
+SCHEMA_VERSION = 1
+"""Raised when a column changes its name, type or meaning; readers refuse what is newer than they are."""
+
+_VERSION_KEY = b"groupwise.rollouts.schema_version"
+
+
+def _field(name: str, kind: pa.DataType, description: str, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=nullable, metadata={"description": description})
+
+
+def _list(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable=False))
+
+
+_TOKENS = "one per token of the response"
+
+SCHEMA = pa.schema(
+    [
+        _field("step", pa.int64(), "Batch that the rollout was drawn for; the first is 1."),
+        _field(
+            "group",
+            pa.int32(),
+            "Which group of the step, from 0; the same prompt may be drawn twice in a step.",
+        ),
+        _field("group_index", pa.int32(), "Which rollout of the group, from 0 to group size - 1."),
+        _field(
+            "prompt_id", pa.string(), "`source:row` of the prompt; equal texts on two rows are two prompts."
+        ),
+        _field("source", pa.string(), "File or function that the prompt came from."),
+        _field(
+            "prompt",
+            pa.string(),
+            "What the model read, rendered by its chat template where there are messages.",
+        ),
+        _field("messages", pa.string(), "The chat turns as JSON; null for a text prompt.", nullable=True),
+        _field("columns", pa.string(), "The other columns of the prompt's row, as a JSON object."),
+        _field("response", pa.string(), "The sampled ids as text, without the stop token."),
+        _field("reward", pa.float64(), "Weighted sum of the parts; null when there is none.", nullable=True),
+        _field(
+            "parts",
+            pa.map_(pa.string(), pa.field("value", pa.float64(), nullable=True)),
+            "Each reward's own value by label, unweighted; null where it did not apply or failed.",
+        ),
+        _field(
+            "failure",
+            pa.string(),
+            "Why a reward is absent or was stood in for; null when all went well.",
+            nullable=True,
+        ),
+        _field(
+            "advantage", pa.float64(), "What the policy gradient is weighted with; 0 for a rollout left out."
+        ),
+        _field("in_loss", pa.bool_(), "True when the rollout entered the loss and its divisors."),
+        _field("zero_spread", pa.bool_(), "True when the rewards of its group were all equal."),
+        _field("stop_reason", pa.string(), "`stop`: a stop token was drawn; `length`: the limit came first."),
+        _field("policy_version", pa.int64(), "How many updates the sampling weights had seen."),
+        _field("prompt_token_ids", _list(pa.int32()), "Ids of the prompt, as sampled from and trained on."),
+        _field("token_ids", _list(pa.int32()), "Ids of the response as sampled, the stop token included."),
+        _field("trainable", _list(pa.bool_()), f"True where the policy chose the token, {_TOKENS}."),
+        _field(
+            "sampler_logprob",
+            _list(pa.float32()),
+            f"Log-probability in nats under the distribution drawn from, truncation included, {_TOKENS}.",
+        ),
+        _field(
+            "old_logprob",
+            _list(pa.float32()),
+            f"Log-probability in nats under the policy that began the batch, untruncated, {_TOKENS}; NaN when the "
+            "rollout did not enter the loss.",
+        ),
+        _field(
+            "ref_logprob",
+            _list(pa.float32()),
+            f"Log-probability in nats under the reference, {_TOKENS}; NaN when the rollout did not enter the "
+            "loss, null when no reference was used.",
+            nullable=True,
+        ),
+        _field(
+            "kept_mass",
+            _list(pa.float32()),
+            f"Probability that top-p, top-k or min-p kept, {_TOKENS}; null when nothing was cut.",
+            nullable=True,
+        ),
+        _field(
+            "entropy",
+            _list(pa.float32()),
+            f"Entropy in nats of the policy that sampled, before truncation, {_TOKENS}; null if unknown.",
+            nullable=True,
+        ),
+    ],
+    metadata={_VERSION_KEY: str(SCHEMA_VERSION).encode()},
+)
+"""The columns in their order, each with its `description` in the metadata."""
+
+# Parquet's dictionary of distinct values merges the bit patterns of NaN, and barely shrinks log-probs.
+_WITH_DICTIONARY = [field.name for field in SCHEMA if field.type in (pa.string(), pa.int32(), pa.int64())]
+
+
+def write_rollouts(path: Path, groups: Sequence[TrainingGroup], *, step: int) -> None:
+    """Write one step's rollouts, one row each, atomically.
+
+    Args:
+        path: the Parquet file; its folder must exist.
+        groups: in the order of the batch; none at all gives a file without rows.
+        step: which batch this is.
+
+    Raises:
+        RunFolderError: the file cannot be written, or a prompt holds values that JSON or UTF-8 cannot; names it.
+        ValueError: a group whose parts do not fit together in number, length or type.
+    """
+    for group in groups:
+        _refuse_misfits(group)
+    table = _table(groups, step)
+    replace_file(
+        path, lambda file: pq.write_table(table, file, compression="zstd", use_dictionary=_WITH_DICTIONARY)
+    )
+
+
+def read_rollouts(path: Path) -> list[TrainingGroup]:
+    """The groups of one file, in their order.
+
+    JSON has lists only, so a tuple inside `messages` or `columns` comes back as a list.
+
+    Raises:
+        RunFolderError: no such file, not a rollout file, damaged, or of a newer schema version.
+    """
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"there is no rollout file {path}; was the run started with run.save_rollouts?"
+        ) from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise RunFolderError(f"{path} cannot be read as Parquet, it may be damaged: {error}") from error
+    version = int((table.schema.metadata or {}).get(_VERSION_KEY, b"0"))
+    if version == 0:
+        raise RunFolderError(f"{path} is a Parquet file, but not one of rollouts that groupwise wrote")
+    if version > SCHEMA_VERSION:
+        raise RunFolderError(
+            f"{path} has schema version {version}, and this groupwise reads up to {SCHEMA_VERSION}; install a newer one"
+        )
+    return [_training_group(rows) for rows in _rows_by_group(table)]
+
+
+def _refuse_misfits(entry: TrainingGroup) -> None:
+    group = entry.group
+    place = f"group of prompt {group.prompt.id}"
+    G = len(group.rollouts_G)
+    counts = {"advantages": len(entry.advantages_G), "in_loss": len(entry.in_loss_G)}
+    per_token = {"old": entry.old_logprobs_GT, "reference": entry.reference_logprobs_GT}
+    counts |= {name: len(arrays) for name, arrays in per_token.items() if arrays is not None}
+    for name, count in counts.items():
+        if count != G or G == 0:
+            raise ValueError(f"{place}: {G} rollouts but {count} entries in {name}")
+    for name, arrays in per_token.items():
+        for rollout, array in zip(group.rollouts_G, arrays or (), strict=False):
+            if len(array) != len(rollout.token_ids_T):
+                raise ValueError(
+                    f"{place}: rollout {rollout.group_index} has {len(rollout.token_ids_T)} tokens "
+                    f"but {len(array)} {name} log-probs"
+                )
+
+
+def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
+    """The rows of all groups, column by column."""
+    rows = [
+        (number, i, entry) for number, entry in enumerate(groups) for i in range(len(entry.group.rollouts_G))
+    ]
+    rollouts = [entry.group.rollouts_G[i] for _, i, entry in rows]
+    verdicts = [entry.group.verdicts_G[i] for _, i, entry in rows]
+    prompts = [entry.group.prompt for _, _, entry in rows]
+    messages = {
+        id(p): None if p.messages is None else _json(p, "messages", list(p.messages)) for p in prompts
+    }
+    columns = {id(p): _json(p, "columns", dict(p.columns)) for p in prompts}
+    values: dict[str, Any] = {
+        "step": [step] * len(rows),
+        "group": [number for number, _, _ in rows],
+        "group_index": [rollout.group_index for rollout in rollouts],
+        "prompt_id": [p.id for p in prompts],
+        "source": [p.source for p in prompts],
+        "prompt": [p.text for p in prompts],
+        "messages": [messages[id(p)] for p in prompts],
+        "columns": [columns[id(p)] for p in prompts],
+        "response": [rollout.text for rollout in rollouts],
+        "reward": [verdict.reward for verdict in verdicts],
+        "parts": [list(verdict.parts.items()) for verdict in verdicts],
+        "failure": [verdict.failure for verdict in verdicts],
+        "advantage": [float(entry.advantages_G[i]) for _, i, entry in rows],
+        "in_loss": [bool(entry.in_loss_G[i]) for _, i, entry in rows],
+        "zero_spread": [entry.zero_spread for _, _, entry in rows],
+        "stop_reason": [rollout.stop_reason.value for rollout in rollouts],
+        "policy_version": [rollout.policy_version for rollout in rollouts],
+        "prompt_token_ids": [p.token_ids for p in prompts],
+        "token_ids": [rollout.token_ids_T for rollout in rollouts],
+        "trainable": [rollout.trainable_T for rollout in rollouts],
+        "sampler_logprob": [rollout.sampler_logprobs_T for rollout in rollouts],
+        "old_logprob": [entry.old_logprobs_GT[i] for _, i, entry in rows],
+        "ref_logprob": [
+            None if entry.reference_logprobs_GT is None else entry.reference_logprobs_GT[i]
+            for _, i, entry in rows
+        ],
+        "kept_mass": [rollout.kept_mass_T for rollout in rollouts],
+        "entropy": [rollout.entropy_T for rollout in rollouts],
+    }
+    return pa.Table.from_arrays([_column(field, values[field.name]) for field in SCHEMA], schema=SCHEMA)
+
+
+def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+    if pa.types.is_list(field.type):
+        return _lists(field, values)
+    try:
+        return pa.array(values, type=field.type)
+    except UnicodeEncodeError as error:
+        raise RunFolderError(
+            f"the column {field.name} holds {error.object[error.start : error.end]!r}, half of a surrogate pair, "
+            "which no text file can hold; mend it in the data or the reward"
+        ) from None
+
+
+def _lists(field: pa.Field, arrays: list[np.ndarray[Any, Any] | None]) -> pa.Array:
+    """A list column from NumPy arrays, without a detour through Python numbers, so that every bit stays."""
+    wanted = np.dtype(field.type.value_type.to_pandas_dtype())
+    present = [array for array in arrays if array is not None]
+    wrong = next((array.dtype for array in present if array.dtype != wanted), None)
+    if wrong is not None:
+        raise ValueError(f"{field.name}: an array of {wrong}, but the record holds {wanted}")
+    offsets = np.cumsum([0, *(0 if array is None else len(array) for array in arrays)]).astype(np.int32)
+    absent = pa.array([array is None for array in arrays], type=pa.bool_()) if field.nullable else None
+    values = np.concatenate([np.empty(0, dtype=wanted), *present])
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=field.type, mask=absent)
+
+
+def _json(prompt: Prompt, what: str, value: Any) -> str:
+    # ASCII escapes hold any text, half surrogate pairs too; NaN is spelled as Python's reader takes it.
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise RunFolderError(
+            f"prompt {prompt.id}: its {what} cannot be written as JSON ({error}); "
+            "keep to text, numbers, lists and mappings, or set run.save_rollouts to false"
+        ) from None
+
+
+def _rows_by_group(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
+    """The rows of one group after the other; list columns as NumPy arrays."""
+    columns: dict[str, list[Any]] = {}
+    for field in SCHEMA:
+        column = table.column(field.name)
+        if pa.types.is_list(field.type):
+            columns[field.name] = [
+                scalar.values.to_numpy(zero_copy_only=False) if scalar.is_valid else None for scalar in column
+            ]
+        else:
+            columns[field.name] = column.to_pylist()
+    rows: list[dict[str, Any]] = []
+    for i in range(table.num_rows):
+        if rows and columns["group"][i] != rows[-1]["group"]:
+            yield rows
+            rows = []
+        rows.append({name: values[i] for name, values in columns.items()})
+    if rows:
+        yield rows
+
+
+def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
+    first = rows[0]
+    prompt = Prompt(
+        id=first["prompt_id"],
+        source=first["source"],
+        messages=None if first["messages"] is None else tuple(json.loads(first["messages"])),
+        text=first["prompt"],
+        token_ids=first["prompt_token_ids"],
+        columns=json.loads(first["columns"]),
+    )
+    rollouts = tuple(
+        Rollout(
+            prompt_id=row["prompt_id"],
+            group_index=row["group_index"],
+            token_ids_T=row["token_ids"],
+            trainable_T=row["trainable"],
+            sampler_logprobs_T=row["sampler_logprob"],
+            kept_mass_T=row["kept_mass"],
+            entropy_T=row["entropy"],
+            stop_reason=StopReason(row["stop_reason"]),
+            policy_version=row["policy_version"],
+            text=row["response"],
+        )
+        for row in rows
+    )
+    verdicts = tuple(
+        Verdict(reward=row["reward"], parts=dict(row["parts"]), failure=row["failure"]) for row in rows
+    )
+    references = tuple(row["ref_logprob"] for row in rows)
+    return TrainingGroup(
+        group=Group(prompt=prompt, rollouts_G=rollouts, verdicts_G=verdicts),
+        advantages_G=np.array([row["advantage"] for row in rows], dtype=np.float64),
+        in_loss_G=np.array([row["in_loss"] for row in rows], dtype=np.bool_),
+        zero_spread=first["zero_spread"],
+        old_logprobs_GT=tuple(row["old_logprob"] for row in rows),
+        reference_logprobs_GT=None if references[0] is None else references,
+    )

@@ -1,0 +1,275 @@
+"""The folder of one run: where each file is, how it is made, and what it was made with.
+
+`manifest.json` marks a folder as a run of ours, so it is written before anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import RunFolderError
+from groupwise.records.replace import replace_file
+
+FILES: Mapping[str, str] = {
+    "config.yaml": "Every setting of the run, resolved; starting from it repeats the run. "
+    "Comments at its end say where values came from.",
+    "manifest.json": "What the run was made with; see the fields below.",
+    "metrics.jsonl": "One line of numbers per step; see the names below.",
+    "rollouts/": "Every rollout as Parquet, `step-000123.parquet` for step 123; see the columns below.",
+    "samples/": "A few rollouts of a step as text, for people to read.",
+    "events/": "The same metrics for TensorBoard: `tensorboard --logdir FOLDER/events`.",
+    "model/": "The trained model and its tokenizer as a plain Hugging Face folder; with LoRA the merged weights, and "
+    "the adapter alone in `model/adapter/`.",
+}
+"""What a run folder holds, by name."""
+
+MANIFEST: Mapping[str, str] = {
+    "groupwise": "Version of groupwise; its presence marks the folder as a run.",
+    "versions": "Versions of Python and of the packages that numbers depend on; null for one not installed.",
+    "platform": "Operating system, processor architecture and the number of cores that the process may use.",
+    "seed": "Decides the order of prompts and every sample.",
+    "command": "The words that started the run.",
+    "data": "For each data file by its path as configured: its SHA-256 and size in bytes.",
+}
+"""The fields of manifest.json."""
+
+# What overwriting may remove: the names that a run writes, and nothing else that people may have put beside them.
+_OURS = (
+    "config.yaml",
+    "metrics.jsonl",
+    "rollouts/step-*.parquet",
+    "samples/step-*",
+    "events/events.out.tfevents.*",
+    "model/*.safetensors",
+    "model/*.json",
+    "model/*.jinja",
+    "model/*.model",
+    "model/*.py",
+    "model/merges.txt",
+    "model/vocab.txt",
+    "model/adapter/*.safetensors",
+    "model/adapter/*.json",
+    ".*.partial",
+    "*/.*.partial",
+    "manifest.json",  # last, so that an overwrite that was interrupted can be repeated
+)
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "peft", "safetensors", "numpy", "pyarrow")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The places inside one run's folder. Making the object touches nothing."""
+
+    path: Path
+    """The folder itself."""
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved configuration, `config.yaml`."""
+        return self.path / "config.yaml"
+
+    @property
+    def manifest_file(self) -> Path:
+        """What the run was made with, `manifest.json`."""
+        return self.path / "manifest.json"
+
+    @property
+    def metrics_file(self) -> Path:
+        """One line per step, `metrics.jsonl`."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def rollouts_dir(self) -> Path:
+        """The Parquet files, `rollouts/`."""
+        return self.path / "rollouts"
+
+    @property
+    def samples_dir(self) -> Path:
+        """Rollouts as text, `samples/`."""
+        return self.path / "samples"
+
+    @property
+    def events_dir(self) -> Path:
+        """TensorBoard's, `events/`."""
+        return self.path / "events"
+
+    @property
+    def model_dir(self) -> Path:
+        """The trained model, `model/`."""
+        return self.path / "model"
+
+    def rollout_file(self, step: int) -> Path:
+        """The Parquet file of one step, numbered with six digits."""
+        return self.rollouts_dir / f"step-{step:06d}.parquet"
+
+    def sample_file(self, step: int) -> Path:
+        """The text file with samples of one step, numbered with six digits."""
+        return self.samples_dir / f"step-{step:06d}.txt"
+
+
+def create(path: Path | None, *, overwrite: bool) -> RunFolder:
+    """Make the folder of a new run, with its subfolders for rollouts and samples.
+
+    Args:
+        path: relative to the working folder; None for a dated one under `runs/` that is not there yet.
+        overwrite: when the folder holds a run of ours, remove the files that groupwise wrote, and only these.
+
+    Raises:
+        RunFolderError: the folder is not empty, or cannot be written; names the remedy.
+    """
+    try:
+        refuse(path, overwrite=overwrite)
+        if path is None:
+            path = _dated(Path("runs"))
+        elif path.is_dir() and any(path.iterdir()):
+            _make_room(path)
+        folder = RunFolder(path)
+        for each in (folder.path, folder.rollouts_dir, folder.samples_dir):
+            each.mkdir(parents=True, exist_ok=True)
+        # A folder that exists may still be on a read-only file system; only writing tells, for root above all.
+        probe = folder.path / ".probe.partial"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise RunFolderError(
+            f"run.dir {path} cannot be written: {error.strerror or error}; choose another run.dir"
+        ) from error
+    return folder
+
+
+def refuse(path: Path | None, *, overwrite: bool) -> None:
+    """Find out whether `create` would refuse the folder, without touching anything.
+
+    To be called before a model is loaded, which takes long; whether the folder can be written is only tried by
+    `create`.
+
+    Raises:
+        RunFolderError: the folder is not empty, or a file is in its place; names the remedy.
+    """
+    if path is None:
+        return
+    try:
+        for place in (path, *path.parents):
+            if place.exists() and not place.is_dir():
+                raise RunFolderError(f"run.dir {path}: {place} is a file; choose another run.dir")
+        if not path.is_dir() or not any(path.iterdir()):
+            return
+    except OSError as error:
+        raise RunFolderError(
+            f"run.dir {path} cannot be read: {error.strerror or error}; choose another run.dir"
+        ) from error
+    if not overwrite:
+        raise RunFolderError(
+            f"run.dir {path} exists and is not empty; choose another run.dir, or set run.overwrite=true to replace "
+            "the run in it"
+        )
+    try:
+        read_manifest(RunFolder(path))
+    except RunFolderError as error:
+        raise RunFolderError(
+            f"run.overwrite is true, but run.dir {path} holds files and no run of groupwise ({error}); nothing was "
+            "removed; choose another run.dir"
+        ) from None
+
+
+def write_manifest(
+    folder: RunFolder, *, seed: int, command: Sequence[str], data_files: Mapping[str, Path]
+) -> None:
+    """Write `manifest.json`: versions, platform, seed, command and the hashes of the data.
+
+    Args:
+        folder: of the run.
+        seed: of the run.
+        command: the words that started it.
+        data_files: each data file by its path as configured.
+
+    Raises:
+        RunFolderError: a data file cannot be read, or the manifest not written.
+    """
+    manifest = {
+        "groupwise": _version("groupwise"),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "platform": {"system": platform.platform(), "machine": platform.machine(), "cores": _cores()},
+        "seed": seed,
+        "command": list(command),
+        "data": {name: _fingerprint(path) for name, path in data_files.items()},
+    }
+    text = json.dumps(manifest, indent=2) + "\n"
+    replace_file(folder.manifest_file, lambda file: file.write(text.encode()))
+
+
+def read_manifest(folder: RunFolder) -> dict[str, Any]:
+    """The fields of MANIFEST.
+
+    Raises:
+        RunFolderError: the folder has no manifest, or it is not one of ours.
+    """
+    path = folder.manifest_file
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunFolderError(f"{folder.path} is not a run folder: it has no manifest.json") from None
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or "groupwise" not in manifest:
+        raise RunFolderError(f"{path} was not written by groupwise, so {folder.path} is not a run folder")
+    return manifest
+
+
+def _dated(parent: Path) -> Path:
+    """A new folder named by the local date and time; a number is added when two runs start in one second."""
+    parent.mkdir(parents=True, exist_ok=True)
+    name = f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    number = 1
+    while True:
+        path = parent / (name if number == 1 else f"{name}_{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _make_room(path: Path) -> None:
+    """Remove what groupwise wrote."""
+    for pattern in _OURS:
+        for file in list(path.glob(pattern)):
+            if file.is_file() or file.is_symlink():
+                file.unlink()
+    for name in ("model/adapter/", *FILES):
+        folder = path / name
+        if name.endswith("/") and folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"sha256": digest, "bytes": path.stat().st_size}
+    except OSError as error:
+        raise RunFolderError(f"the data file {path} cannot be read: {error.strerror or error}") from error

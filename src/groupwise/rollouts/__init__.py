@@ -1,0 +1,1 @@
+"""Rollouts: engines that sample them, and their collection into scored groups."""

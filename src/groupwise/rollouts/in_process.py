@@ -1,0 +1,261 @@
+"""Sampling with the policy itself: each prompt computed once, its group decoded together, finished rollouts leave."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from groupwise.errors import EngineError
+from groupwise.model.attention import run_packed
+from groupwise.model.load import Policy
+from groupwise.model.logprobs import TokenLogprobs
+from groupwise.records import Prompt, Rollout, StopReason
+from groupwise.rollouts.engine import Sampling
+from groupwise.rollouts.key_values import Decode, Prefill
+from groupwise.rollouts.sampling import Drawn, draw, uniforms
+
+_CACHES = ("cache", "past_key_values", "cache_params")
+"""What models call their cache: transformers is renaming past_key_values; recurrent models differ."""
+_NO_CACHE = "the model keeps no cache, so it cannot be sampled token by token; choose another model.name"
+_COMPACT_AT = 0.8  # rows are dropped from the arrays when no more than this share of them is still running
+
+
+class InProcessEngine:
+    """The embedded default engine. See `engine.Engine`."""
+
+    same_as_trainer = True
+
+    def __init__(self, policy: Policy, scorer: TokenLogprobs, *, cache_megabytes: int = 2048) -> None:
+        """Sample from the policy's own weights.
+
+        Args:
+            policy: model and tokenizer.
+            scorer: knows whether the model takes packed tokens.
+            cache_megabytes: memory for keys and values; prompts are sampled in chunks that fit.
+        """
+        self.policy = policy
+        self.scorer = scorer
+        self.cache_megabytes = cache_megabytes
+        self.version = 0
+        self._stop = torch.tensor(policy.stop_token_ids, device=policy.device)
+
+    def load_weights(self, version: int, source: Any) -> None:
+        """The weights are shared, so only the version changes."""
+        self.version = version
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: Sampling, *, group_size: int, seed: Sequence[int]
+    ) -> list[list[Rollout]]:
+        """See `engine.Engine.generate`."""
+        context = self.policy.context_tokens
+        for prompt in prompts:
+            if len(prompt.token_ids) + sampling.max_new_tokens > context:
+                raise EngineError(
+                    f"prompt {prompt.id} has {len(prompt.token_ids)} tokens, and with {sampling.max_new_tokens} new "
+                    f"ones it exceeds the model's {context}; lower rollout.max_new_tokens or prompts.max_prompt_tokens"
+                )
+        done: dict[tuple[int, int], Rollout] = {}
+        model = self.policy.model
+        training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode():
+                for rows in self._chunks(prompts, sampling, group_size):
+                    responses = _Responses(
+                        [uniforms(seed, prompts[p].id, g, sampling.max_new_tokens) for p, g in rows],
+                        sampling,
+                        self._stop,
+                        self.policy.device,
+                    )
+                    if self.scorer.shared:
+                        self._decode_packed(prompts, rows, responses)
+                    else:
+                        self._decode_plain(prompts, rows, responses)
+                    for i, (p, g) in enumerate(rows):
+                        done[p, g] = self._rollout(prompts[p], g, responses, i)
+        finally:
+            model.train(training)
+        return [[done[p, g] for g in range(group_size)] for p in range(len(prompts))]
+
+    def _chunks(
+        self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int
+    ) -> list[list[tuple[int, int]]]:
+        """(prompt, group index) pairs whose keys and values fit the budget together; alike lengths side by side."""
+        budget = self.cache_megabytes * 2**20 // _bytes_per_token(self.policy.model)
+        chunks: list[list[tuple[int, int]]] = []
+        chunk: list[tuple[int, int]] = []
+        longest = held = 0
+        for p in sorted(range(len(prompts)), key=lambda p: (len(prompts[p].token_ids), p)):
+            for g in range(group_size):
+                new_prompt = not chunk or chunk[-1][0] != p
+                longest = max(longest, len(prompts[p].token_ids))
+                # Only packed rows share their prompt; on the plain path each has a copy of its own.
+                held += new_prompt or not self.scorer.shared
+                if chunk and held * longest + (len(chunk) + 1) * sampling.max_new_tokens > budget:
+                    chunks.append(chunk)
+                    chunk, held = [], 1
+                    longest = len(prompts[p].token_ids)
+                chunk.append((p, g))
+        if chunk:
+            chunks.append(chunk)
+        return chunks
+
+    def _decode_packed(
+        self, prompts: Sequence[Prompt], rows: Sequence[tuple[int, int]], responses: _Responses
+    ) -> None:
+        order = list(dict.fromkeys(p for p, _ in rows))
+        prompt_of_row = np.array([order.index(p) for p, _ in rows])
+        backbone, head = self.scorer.backbone, self.scorer.head
+        prefill = Prefill([prompts[p].token_ids for p in order], self.policy.device)
+        hidden = run_packed(backbone, prefill.token_ids_S, prefill.positions_S, prefill)[prefill.last_P]
+        logits = head(hidden)[torch.from_numpy(prompt_of_row).to(hidden.device)].float()
+        decode = Decode(prefill, prompt_of_row, capacity=responses.sampling.max_new_tokens)
+        while (token_R := responses.take(logits)) is not None:
+            kept = responses.compact()
+            if kept is not None:
+                decode.keep(kept)
+                token_R = token_R[kept]
+            decode.length += 1
+            logits = head(run_packed(backbone, token_R, decode.positions_R, decode)).float()
+
+    def _decode_plain(
+        self, prompts: Sequence[Prompt], rows: Sequence[tuple[int, int]], responses: _Responses
+    ) -> None:
+        """For models that do not take packed tokens: one prompt at a time, so that nothing is ever padded."""
+        for p in dict.fromkeys(p for p, _ in rows):
+            mine = np.array([i for i, (q, _) in enumerate(rows) if q == p])
+            responses.only(mine)
+            ids = torch.from_numpy(prompts[p].token_ids.astype(np.int64)).to(self.policy.device)[None]
+            output = self.policy.model(input_ids=ids, use_cache=True, logits_to_keep=1)
+            cache = _cache_of(output)
+            try:
+                cache.batch_repeat_interleave(len(mine))
+            except AttributeError:  # a recurrent state cannot be repeated, so every rollout computes the prompt
+                output = self.policy.model(
+                    input_ids=ids.expand(len(mine), -1), use_cache=True, logits_to_keep=1
+                )
+                cache = _cache_of(output)
+            logits = output.logits[:, -1].float()
+            logits = logits.expand(len(mine), -1).clone()
+            while (token_R := responses.take(logits)) is not None:
+                output = self.policy.model(
+                    input_ids=token_R[:, None], use_cache=True, **{_cache_name(self.policy.model): cache}
+                )
+                cache = _cache_of(output)
+                logits = output.logits[:, -1].float()
+
+    def _rollout(self, prompt: Prompt, group_index: int, responses: _Responses, row: int) -> Rollout:
+        n = int(responses.length_N[row])
+        ids = responses.token_NT[row, :n].astype(np.int32)
+        stopped = bool(responses.stopped_N[row])
+        text_ids = ids[:-1] if stopped else ids
+        kept = responses.kept_NT
+        return Rollout(
+            prompt_id=prompt.id,
+            group_index=group_index,
+            token_ids_T=ids,
+            trainable_T=np.ones(n, dtype=np.bool_),
+            sampler_logprobs_T=responses.logprob_NT[row, :n].copy(),
+            kept_mass_T=None if kept is None else kept[row, :n].copy(),
+            entropy_T=responses.entropy_NT[row, :n].copy(),
+            stop_reason=StopReason.STOP if stopped else StopReason.LENGTH,
+            policy_version=self.version,
+            text=self.policy.tokenizer.decode(
+                text_ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            ),
+        )
+
+
+class _Responses:
+    """What has been drawn so far for N rollouts, and which of them the model's rows belong to."""
+
+    def __init__(
+        self, uniforms: Sequence[NDArray[np.float64]], sampling: Sampling, stop: Tensor, device: torch.device
+    ) -> None:
+        n, limit = len(uniforms), sampling.max_new_tokens
+        self.sampling, self.stop = sampling, stop
+        self.uniform_NT = torch.from_numpy(np.stack(uniforms)).to(device)
+        self.token_NT = np.zeros((n, limit), dtype=np.int64)
+        self.logprob_NT = np.zeros((n, limit), dtype=np.float32)
+        self.entropy_NT = np.zeros((n, limit), dtype=np.float32)
+        self.kept_NT = np.ones((n, limit), dtype=np.float32) if sampling.truncates else None
+        self.length_N = np.zeros(n, dtype=np.int64)
+        self.stopped_N = np.zeros(n, dtype=np.bool_)
+        self.only(np.arange(n))
+
+    def only(self, rows: NDArray[np.int64]) -> None:
+        """The model's rows now belong to these rollouts, all at their first token."""
+        self.rows = rows
+        self.running = np.ones(len(rows), dtype=np.bool_)
+        self.time = 0
+
+    def take(self, logits_RV: Tensor) -> Tensor | None:
+        """Draw the next token of every row; None when all have ended."""
+        uniform_R = self.uniform_NT[torch.from_numpy(self.rows).to(self.uniform_NT.device), self.time]
+        drawn: Drawn = draw(logits_RV, self.sampling, uniform_R)
+        token = drawn.token_R.cpu().numpy()
+        if not bool(drawn.logprob_R.isfinite().all()):
+            raise EngineError(
+                "sampling met log-probs that are not finite: the model's weights hold NaN or infinity, or its logits "
+                "overflow; load an earlier checkpoint, or lower training.learning_rate"
+            )
+        running = self.running
+        mine = self.rows[running]
+        self.token_NT[mine, self.time] = token[running]
+        self.logprob_NT[mine, self.time] = drawn.logprob_R.cpu().numpy()[running]
+        self.entropy_NT[mine, self.time] = drawn.entropy_R.cpu().numpy()[running]
+        if self.kept_NT is not None and drawn.kept_mass_R is not None:
+            self.kept_NT[mine, self.time] = drawn.kept_mass_R.cpu().numpy()[running]
+        self.time += 1
+        self.length_N[mine] = self.time
+        stopped = torch.isin(drawn.token_R, self.stop).cpu().numpy()
+        self.stopped_N[self.rows[running & stopped]] = True
+        self.running = running & ~stopped
+        if self.time == self.sampling.max_new_tokens or not self.running.any():
+            return None
+        return drawn.token_R
+
+    def compact(self) -> Tensor | None:
+        """Drop ended rows when there are many: the indexes of the rows that go on, or None to go on with all."""
+        if self.running.sum() > _COMPACT_AT * len(self.running):
+            return None
+        kept = np.flatnonzero(self.running)
+        self.rows, self.running = self.rows[kept], self.running[kept]
+        return torch.from_numpy(kept).to(self.uniform_NT.device)
+
+
+def _bytes_per_token(model: Any) -> int:
+    """Keys and values of one token in all layers. A recurrent model, which has none, counts as one head."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_attention_heads", None) or 1
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    element: int = next(model.parameters()).element_size()
+    return 2 * key_heads * size * int(config.num_hidden_layers) * element
+
+
+def _cache_name(model: torch.nn.Module) -> str:
+    """The argument that takes the cache."""
+    causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model  # type: ignore[operator]
+    parameters = inspect.signature(inspect.unwrap(type(causal).forward)).parameters
+    for name in _CACHES:
+        if name in parameters:
+            return name
+    raise EngineError(_NO_CACHE)
+
+
+def _cache_of(output: Any) -> Any:
+    for name in _CACHES:
+        found = getattr(output, name, None)
+        if found is not None:
+            return found
+    raise EngineError(_NO_CACHE)

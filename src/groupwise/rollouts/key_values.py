@@ -1,0 +1,139 @@
+"""Keys and values while sampling: a prompt's once for its whole group, a response's own written in place.
+
+Both objects are attention layouts (see `model/attention.py`): the model runs unmodified on packed tokens and hands
+each layer's queries, keys and values to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from groupwise.model.attention import causal
+
+
+class Prefill:
+    """Runs prompts side by side in one packed row and keeps their keys and values."""
+
+    def __init__(self, prompts: Sequence[NDArray[np.int32]], device: torch.device) -> None:
+        lengths = [len(p) for p in prompts]
+        ends = np.cumsum(lengths)
+        self.slices = [slice(int(e) - n, int(e)) for e, n in zip(ends, lengths, strict=True)]
+        self.longest_tokens = max(lengths)
+        self.token_ids_S = torch.from_numpy(np.concatenate(prompts).astype(np.int64)).to(device)
+        self.positions_S = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])).to(device)
+        self.last_P = torch.from_numpy(ends - 1).to(device)
+        """Packed position of each prompt's last token."""
+        self.keys: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See `attention.Layout`: each prompt attends to itself."""
+        self.keys[layer], self.values[layer] = self._padded(key), self._padded(value)
+        parts = [causal(query[:, s], key[:, s], value[:, s], scaling).transpose(0, 1) for s in self.slices]
+        return torch.cat(parts)
+
+    def _padded(self, x: Tensor) -> Tensor:
+        """[key heads, S, D] to [prompts, key heads, longest, D]."""
+        heads, _, size = x.shape
+        out = x.new_zeros(len(self.slices), heads, self.longest_tokens, size)
+        for i, s in enumerate(self.slices):
+            out[i, :, : s.stop - s.start] = x[:, s]
+        return out
+
+
+class Decode:
+    """One new token for each of R rows, every row at the same distance from its prompt's end."""
+
+    def __init__(self, prefill: Prefill, prompt_of_row: NDArray[np.int64], capacity: int) -> None:
+        """Start with every row at its first token.
+
+        Args:
+            prefill: has run.
+            prompt_of_row: index of each row's prompt, rising, shape [R].
+            capacity: tokens a row can hold.
+        """
+        self.prefill = prefill
+        self.capacity = capacity
+        self.length = 0
+        """Tokens held per row, the one being computed included."""
+        device = prefill.token_ids_S.device
+        self.prompt_lengths = torch.tensor([s.stop - s.start for s in prefill.slices], device=device)
+        self.longest_tokens = prefill.longest_tokens + capacity
+        columns = torch.arange(prefill.longest_tokens, device=device)
+        pad = columns[None, :] >= self.prompt_lengths[:, None]
+        first = next(iter(prefill.keys.values()))
+        self.bias = torch.zeros(pad.shape, device=device, dtype=first.dtype).masked_fill_(pad, float("-inf"))
+        self.own_keys: dict[int, Tensor] = {}
+        self.own_values: dict[int, Tensor] = {}
+        self._arrange(prompt_of_row)
+
+    def _arrange(self, prompt_of_row: NDArray[np.int64]) -> None:
+        """Rows of a prompt side by side in a rectangle [prompts, most rows of one], so that one product serves all."""
+        self.prompt_of_row = prompt_of_row
+        present, counts = np.unique(prompt_of_row, return_counts=True)
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        column = np.arange(counts.max())
+        inside = column[None, :] < counts[:, None]
+        device = self.bias.device
+        self.gather = torch.from_numpy(np.where(inside, starts[:, None] + column[None, :], 0)).to(device)
+        self.scatter = None if inside.all() else torch.from_numpy(np.flatnonzero(inside)).to(device)
+        self.present = torch.from_numpy(present).to(device)
+        self.start_of_row = self.prompt_lengths[torch.from_numpy(prompt_of_row).to(device)]
+        self.rectangle_bias = self.bias[self.present][:, None, None, :]
+        if len(present) < len(self.prefill.slices):
+            self.prompt_keys = {k: v[self.present] for k, v in self.prefill.keys.items()}
+            self.prompt_values = {k: v[self.present] for k, v in self.prefill.values.items()}
+        else:
+            self.prompt_keys, self.prompt_values = self.prefill.keys, self.prefill.values
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows only (indexes, rising)."""
+        self.own_keys = {k: v[rows] for k, v in self.own_keys.items()}
+        self.own_values = {k: v[rows] for k, v in self.own_values.items()}
+        self._arrange(self.prompt_of_row[rows.cpu().numpy()])
+
+    @property
+    def positions_R(self) -> Tensor:
+        """Position of the token being computed, shape [R]."""
+        return self.start_of_row + (self.length - 1)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See `attention.Layout`: each row attends to its prompt and to its own tokens so far."""
+        heads, rows, size = query.shape
+        key_heads = key.shape[0]
+        repeat = heads // key_heads
+        if layer not in self.own_keys:
+            self.own_keys[layer] = key.new_empty(rows, key_heads, self.capacity, size)
+            self.own_values[layer] = value.new_empty(rows, key_heads, self.capacity, value.shape[-1])
+        own_key, own_value = self.own_keys[layer], self.own_values[layer]
+        own_key[:, :, self.length - 1] = key.transpose(0, 1)
+        own_value[:, :, self.length - 1] = value.transpose(0, 1)
+        own_key, own_value = own_key[:, :, : self.length], own_value[:, :, : self.length]
+        query = query.transpose(0, 1).reshape(rows, key_heads, repeat, size) * scaling
+        # Queries of a prompt's rows against that prompt's keys: [prompts, key heads, rows * repeat, D] x [.., D, P].
+        prompts, most = self.gather.shape
+        grouped = query[self.gather].transpose(1, 2).reshape(prompts, key_heads, most * repeat, size)
+        prompt_scores = grouped @ self.prompt_keys[layer].transpose(-1, -2) + self.rectangle_bias
+        own_scores = query @ own_key.transpose(-1, -2)
+        width = prompt_scores.shape[-1]
+        prompt_scores = self._to_rows(prompt_scores, key_heads, repeat)
+        weights = torch.cat([prompt_scores, own_scores], dim=-1).softmax(-1)
+        grouped = (
+            weights[..., :width][self.gather]
+            .transpose(1, 2)
+            .reshape(prompts, key_heads, most * repeat, width)
+        )
+        out = self._to_rows(grouped @ self.prompt_values[layer], key_heads, repeat)
+        out = out + weights[..., width:] @ own_value
+        return out.reshape(rows, heads, -1)  # values may be narrower than keys
+
+    def _to_rows(self, x: Tensor, key_heads: int, repeat: int) -> Tensor:
+        """[prompts, key heads, most * repeat, X] back to [R, key heads, repeat, X]."""
+        prompts, most = self.gather.shape
+        rows = x.reshape(prompts, key_heads, most, repeat, -1).transpose(1, 2).flatten(0, 1)
+        return rows if self.scatter is None else rows[self.scatter]

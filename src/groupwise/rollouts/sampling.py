@@ -1,0 +1,149 @@
+"""From logits to a token: truncation, and inversion of the cumulative distribution in two levels.
+
+One uniform number per token decides it, so that a rollout can be sampled again. Nothing sorts or normalises the
+whole vocabulary: sums over blocks find the block, and a cumulative sum inside it finds the token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from groupwise.rollouts.engine import Sampling
+
+_BLOCK = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """One token for each of R rows."""
+
+    token_R: Tensor
+    """Token ids."""
+    logprob_R: Tensor
+    """Natural-log probability under the distribution drawn from; greedy: under temperature 1."""
+    kept_mass_R: Tensor | None
+    """Probability that truncation kept; None without truncation."""
+    entropy_R: Tensor
+    """Entropy in nats before truncation."""
+
+
+def uniforms(seed: Sequence[int], prompt_id: str, group_index: int, count: int) -> NDArray[np.float64]:
+    """The random numbers of one rollout: in [0, 1), shape [count], a function of the arguments alone.
+
+    Philox (Salmon et al. 2011), a counter-based generator, keyed by a hash of the arguments.
+    """
+    name = repr((tuple(int(s) for s in seed), prompt_id, group_index)).encode()
+    key = np.frombuffer(hashlib.sha256(name).digest()[:16], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
+def draw(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> Drawn:
+    """Draw one token per row.
+
+    Args:
+        logits_RV: shape [R, V], float32, not yet divided by the temperature. Overwritten.
+        sampling: temperature and truncation.
+        uniform_R: shape [R], float64 in [0, 1).
+    """
+    if not sampling.greedy and sampling.temperature != 1:
+        logits_RV = logits_RV.div_(sampling.temperature)
+    top_R = logits_RV.amax(1, keepdim=True)
+    shifted_RV = logits_RV.sub_(top_R)
+    weight_RV = shifted_RV.exp()
+    total_R = weight_RV.sum(1, dtype=torch.float64)
+    log_total_R = total_R.log()
+    # H = log Z - sum p l, both in units where the largest logit is 0.
+    dot_R = torch.linalg.vecdot(weight_RV, shifted_RV)
+    if not bool(dot_R.isfinite().all()):  # a logit of -inf has p = 0 and adds nothing, but 0 * inf is NaN
+        dot_R = torch.linalg.vecdot(weight_RV, shifted_RV.clamp_min(-1e4))
+    entropy_R = log_total_R - dot_R.double() / total_R
+    if sampling.greedy:
+        token_R = shifted_RV.argmax(1)
+        kept_R = None
+    else:
+        kept_R = None
+        if sampling.truncates:
+            weight_RV = truncate(weight_RV, total_R, sampling)
+            kept_R = weight_RV.sum(1, dtype=torch.float64) / total_R
+        token_R = invert(weight_RV, uniform_R)
+    logprob_R = shifted_RV.gather(1, token_R[:, None])[:, 0].double() - log_total_R
+    if kept_R is not None:
+        logprob_R = logprob_R - kept_R.log()
+    return Drawn(
+        token_R=token_R,
+        logprob_R=logprob_R.float(),
+        kept_mass_R=None if kept_R is None else kept_R.float(),
+        entropy_R=entropy_R.float(),
+    )
+
+
+def truncate(weight_RV: Tensor, total_R: Tensor, sampling: Sampling) -> Tensor:
+    """Weights with the tokens that top-k, top-p and min-p leave out set to 0, in that order, as transformers has it.
+
+    Args:
+        weight_RV: unnormalised probabilities, the largest of each row being 1.
+        total_R: their sums.
+        sampling: what to cut.
+
+    Ties at a threshold are kept together, so more than top_k tokens can stay.
+    """
+    vocabulary = weight_RV.shape[1]
+    kept_RV = weight_RV
+    if sampling.top_k is not None and sampling.top_k < vocabulary:
+        least_R = weight_RV.topk(sampling.top_k, dim=1).values[:, -1:]
+        kept_RV = kept_RV.where(kept_RV >= least_R, 0.0)
+    if sampling.top_p < 1:
+        goal_R = sampling.top_p * kept_RV.sum(1, dtype=torch.float64)
+        count = min(256, vocabulary)
+        while True:  # few tokens usually hold the mass, so the whole vocabulary is rarely ordered
+            values_RK = kept_RV.topk(count, dim=1).values
+            mass_RK = values_RK.cumsum(1, dtype=torch.float64)
+            if count == vocabulary or bool((mass_RK[:, -1] >= goal_R).all()):
+                break
+            count = min(count * 8, vocabulary)
+        # The token that carries the mass over the goal stays.
+        last_R = (mass_RK < goal_R[:, None]).sum(1).clamp_max(count - 1)
+        kept_RV = kept_RV.where(kept_RV >= values_RK.gather(1, last_R[:, None]), 0.0)
+    if sampling.min_p > 0:
+        kept_RV = kept_RV.where(kept_RV >= sampling.min_p, 0.0)  # the largest weight is 1
+    return kept_RV
+
+
+def invert(weight_RV: Tensor, uniform_R: Tensor) -> Tensor:
+    """The token at which the cumulative weight passes uniform * total: first the block, then the token in it.
+
+    Args:
+        weight_RV: unnormalised probabilities, shape [R, V], not all 0 in any row.
+        uniform_R: shape [R], float64 in [0, 1).
+
+    Returns:
+        Token ids, shape [R]; a token of weight 0 is never drawn.
+    """
+    rows, vocabulary = weight_RV.shape
+    blocks = -(-vocabulary // _BLOCK)
+    if blocks * _BLOCK != vocabulary:
+        weight_RV = torch.nn.functional.pad(weight_RV, (0, blocks * _BLOCK - vocabulary))
+    by_block_RBK = weight_RV.view(rows, blocks, _BLOCK)
+    mass_RB = by_block_RBK.sum(2, dtype=torch.float64).cumsum(1)
+    total_R = mass_RB[:, -1]
+    goal_R1 = (uniform_R * total_R).minimum(total_R * (1 - 1e-15))[
+        :, None
+    ]  # the product can round up to the total
+    block_R1 = torch.searchsorted(mass_RB, goal_R1, right=True).clamp_max(blocks - 1)
+    before_R1 = torch.where(block_R1 > 0, mass_RB.gather(1, (block_R1 - 1).clamp_min(0)), 0.0)
+    inside_RK = by_block_RBK[torch.arange(rows, device=weight_RV.device), block_R1[:, 0]]
+    mass_RK = inside_RK.cumsum(1, dtype=torch.float64)
+    # Rounding may leave the goal a hair above the block's mass: the last token with weight is meant then.
+    goal_R1 = (goal_R1 - before_R1).clamp_min(0.0)
+    token_R1 = torch.searchsorted(mass_RK, goal_R1, right=True)
+    last_R1 = torch.searchsorted(mass_RK, mass_RK[:, -1:].contiguous(), right=False)
+    token_R1 = torch.minimum(token_R1, last_R1)
+    # NaN compares with nothing, so the search runs off the end; the caller sees the NaN in the log-prob.
+    return (block_R1[:, 0] * _BLOCK + token_R1[:, 0]).clamp_max(vocabulary - 1)

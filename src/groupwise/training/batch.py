@@ -1,0 +1,196 @@
+"""The batch as rows, and its division into mini-batches and micro-batches.
+
+What divides the loss is decided here, once, over the whole optimiser batch: each row carries the weight of one of its
+tokens, so micro-batches only add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from groupwise.model.shared_prefix import Family
+from groupwise.records import Rollout, TrainingGroup
+
+
+class Response(Protocol):
+    """A rollout behind its prompt; neighbours that share the prompt's array are of one group."""
+
+    @property
+    def prompt_ids(self) -> NDArray[np.int32]:
+        """The prompt's tokens."""
+        ...
+
+    @property
+    def rollout(self) -> Rollout:
+        """The response."""
+        ...
+
+
+AnyResponse = TypeVar("AnyResponse", bound=Response)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Row:
+    """One rollout in the loss."""
+
+    prompt_ids: NDArray[np.int32]
+    """Its prompt's tokens; rows of one group share the array."""
+    rollout: Rollout
+    """Tokens and mask."""
+    advantage: float
+    """Of every token."""
+    weight: float
+    """Of one trainable token in the optimiser batch; 0 until `weighted`."""
+    old_logprobs_T: NDArray[np.float32]
+    """Shape [T]."""
+    reference_logprobs_T: NDArray[np.float32] | None
+    """Shape [T]; None without a reference."""
+    correction_T: NDArray[np.float32] | None
+    """Importance weight from sampler to old policy; None for 1."""
+
+    @property
+    def trainable_tokens(self) -> int:
+        """How many tokens enter the loss."""
+        return int(self.rollout.trainable_T.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MicroBatch:
+    """What one forward pass takes. Arrays have one entry per trainable token, M of them."""
+
+    families: list[Family]
+    """Prompts and the responses behind them."""
+    trainable: Tensor
+    """Index of the M trainable tokens among all response tokens."""
+    advantages_M: Tensor
+    weights_M: Tensor
+    old_logprobs_M: Tensor
+    sampler_logprobs_M: Tensor
+    reference_logprobs_M: Tensor | None
+    correction_M: Tensor | None
+    rollout_M: Tensor
+    """Index of each token's rollout within the micro-batch."""
+    rollouts: int
+
+
+def rows_of(
+    groups: Sequence[TrainingGroup],
+    correction: Callable[[Rollout, NDArray[np.float32]], NDArray[np.float32]] | None,
+) -> list[Row]:
+    """The rollouts in the loss, group by group.
+
+    Args:
+        groups: the batch.
+        correction: importance weights [T] of a rollout given its old log-probs; None when sampler and old are one.
+    """
+    rows = []
+    for training in groups:
+        for i, rollout in enumerate(training.group.rollouts_G):
+            if not training.in_loss_G[i] or not rollout.trainable_T.any():
+                continue
+            old_T = training.old_logprobs_GT[i]
+            reference = training.reference_logprobs_GT
+            rows.append(
+                Row(
+                    prompt_ids=training.group.prompt.token_ids,
+                    rollout=rollout,
+                    advantage=float(training.advantages_G[i]),
+                    weight=0.0,
+                    old_logprobs_T=old_T,
+                    reference_logprobs_T=None if reference is None else reference[i],
+                    correction_T=None if correction is None else correction(rollout, old_T),
+                )
+            )
+    return rows
+
+
+def mini_batches(rows: Sequence[Row], count: int) -> list[list[Row]]:
+    """`count` optimiser batches of neighbouring rows, as equal in number as can be; none is empty."""
+    return [[rows[i] for i in part] for part in np.array_split(np.arange(len(rows)), count) if len(part)]
+
+
+def weighted(rows: Sequence[Row], aggregate: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> list[Row]:
+    """Rows of one optimiser batch with their weights. Every row counts in the divisor, computed or not."""
+    weights_N = aggregate(np.array([row.trainable_tokens for row in rows], dtype=np.int64))
+    return [replace(row, weight=float(weight)) for row, weight in zip(rows, weights_N, strict=True)]
+
+
+def micro_batches(
+    rows: Sequence[Row], *, tokens: int, rollouts: int | None, device: torch.device, dtype: torch.dtype
+) -> Iterator[MicroBatch]:
+    """Rows in order, as many at a time as the budget of unique tokens (prompts once) and rollouts allow.
+
+    A single row larger than the budget is a micro-batch of its own.
+    """
+    for part in split(rows, tokens=tokens, rollouts=rollouts):
+        yield assemble(part, device=device, dtype=dtype)
+
+
+def split(rows: Sequence[AnyResponse], *, tokens: int, rollouts: int | None) -> Iterator[list[AnyResponse]]:
+    """The division behind `micro_batches`."""
+    part: list[AnyResponse] = []
+    held = 0
+    for row in rows:
+        same_prompt = bool(part) and part[-1].prompt_ids is row.prompt_ids
+        cost = len(row.rollout.token_ids_T) + (0 if same_prompt else len(row.prompt_ids))
+        if part and (held + cost > tokens or len(part) == rollouts):
+            yield part
+            part, held = [], 0
+            cost = len(row.rollout.token_ids_T) + len(row.prompt_ids)
+        part.append(row)
+        held += cost
+    if part:
+        yield part
+
+
+def families_of(rows: Sequence[Response]) -> list[Family]:
+    """Neighbouring rows of one prompt as a family."""
+    families: list[Family] = []
+    start = 0
+    for i in range(1, len(rows) + 1):
+        if i == len(rows) or rows[i].prompt_ids is not rows[start].prompt_ids:
+            responses = [row.rollout.token_ids_T for row in rows[start:i]]
+            families.append(Family(prompt_ids=rows[start].prompt_ids, responses=responses))
+            start = i
+    return families
+
+
+def assemble(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
+    """Tensors of one micro-batch."""
+    masks = [row.rollout.trainable_T for row in rows]
+    counts = [int(mask.sum()) for mask in masks]
+
+    def spread(values: Sequence[float]) -> Tensor:
+        return torch.tensor(
+            np.repeat(np.asarray(values, dtype=np.float64), counts), device=device, dtype=dtype
+        )
+
+    def gathered(arrays: Sequence[NDArray[np.float32] | None]) -> Tensor | None:
+        if any(array is None for array in arrays):
+            return None
+        picked = [array[mask] for array, mask in zip(arrays, masks, strict=True) if array is not None]
+        return torch.from_numpy(np.concatenate(picked)).to(device=device, dtype=dtype)
+
+    old_M = gathered([row.old_logprobs_T for row in rows])
+    sampler_M = gathered([row.rollout.sampler_logprobs_T for row in rows])
+    assert old_M is not None
+    assert sampler_M is not None
+    return MicroBatch(
+        families=families_of(rows),
+        trainable=torch.from_numpy(np.flatnonzero(np.concatenate(masks))).to(device),
+        advantages_M=spread([row.advantage for row in rows]),
+        weights_M=spread([row.weight for row in rows]),
+        old_logprobs_M=old_M,
+        sampler_logprobs_M=sampler_M,
+        reference_logprobs_M=gathered([row.reference_logprobs_T for row in rows]),
+        correction_M=gathered([row.correction_T for row in rows]),
+        rollout_M=torch.from_numpy(np.repeat(np.arange(len(rows)), counts)).to(device),
+        rollouts=len(rows),
+    )

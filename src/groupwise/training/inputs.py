@@ -1,0 +1,152 @@
+"""Everything that can be read and checked before a model is loaded: data, rewards, and the objective's functions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise import registry
+from groupwise.config import LoadedConfig, RunConfig
+from groupwise.config.choice import check_settings
+from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, SURROGATES
+from groupwise.errors import ConfigError, DataError
+from groupwise.objective.kl import KL_ESTIMATORS
+from groupwise.objective.loss import Objective
+from groupwise.objective.ratios import RATIOS
+from groupwise.prompts.load import Row, check_rows, read_rows, rows_from
+from groupwise.rewards import Rewards, build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a run starts from, all checked."""
+
+    loaded: LoadedConfig
+    """The configuration."""
+    rewards: Rewards
+    """Every reward, imported."""
+    train: list[Row]
+    """Rows to train on."""
+    held_out: list[Row]
+    """Rows to evaluate on; empty for none."""
+    data_files: dict[str, Path]
+    """Each data file by its name in the configuration."""
+    estimate: Callable[..., Any]
+    """Advantage estimator with its settings."""
+    objective: Objective
+    """The loss."""
+    aggregate: Callable[..., Any]
+    """Token counts to weights."""
+    outside: Callable[..., Any] | None
+    """Where the surrogate's bounds bite; None for a surrogate without bounds."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration's values."""
+        return self.loaded.config
+
+
+def read_inputs(
+    loaded: LoadedConfig,
+    *,
+    rewards: Sequence[Callable[..., Any]] = (),
+    train: Sequence[Mapping[str, Any]] | None = None,
+    held_out: Sequence[Mapping[str, Any]] | None = None,
+) -> Inputs:
+    """Import the rewards, read the data and check one against the other.
+
+    Args:
+        loaded: the configuration.
+        rewards: reward functions given in Python, added to those of the configuration.
+        train: rows given in Python instead of `prompts.train`.
+        held_out: rows given in Python instead of `prompts.held_out`.
+
+    Raises:
+        ConfigError, DataError, RewardError: one sentence naming the place and the remedy.
+    """
+    config, base = loaded.config, loaded.base
+    if not config.rewards and not rewards:
+        raise ConfigError(
+            "rewards is empty, so there is nothing to learn from; name a scorer, for example [numeric]"
+        )
+    scorers = build(config.rewards, base=base, functions=rewards)
+    data_files: dict[str, Path] = {}
+    rows: dict[str, list[Row]] = {}
+    for key, given, name in (
+        ("train", train, config.prompts.train),
+        ("held_out", held_out, config.prompts.held_out),
+    ):
+        if given is not None and name is not None:
+            raise ConfigError(f"prompts.{key} names {name}, and rows were given in Python as well; keep one")
+        rows[key] = []
+        if given is not None:
+            rows[key] = rows_from(given, source=key)
+        elif name is not None:
+            data_files[name] = base / name
+            rows[key] = read_rows(base / name, source=name)
+        if rows[key]:
+            check_rows(rows[key], config.prompts)
+            scorers.check_columns(_columns(rows[key]), rows[key][0].source)
+    if not rows["train"]:
+        raise ConfigError("prompts.train is missing: name a JSONL file of prompts to train on")
+    _refuse_overlap(rows["train"], rows["held_out"], config)
+    return Inputs(
+        loaded=loaded,
+        rewards=scorers,
+        train=rows["train"],
+        held_out=rows["held_out"],
+        data_files=data_files,
+        **_objective(config, base),
+    )
+
+
+def _columns(rows: Sequence[Row]) -> set[str]:
+    """Columns that every row has."""
+    shared = set(rows[0].columns)
+    for row in rows[1:]:
+        shared &= set(row.columns)
+    return shared
+
+
+def _refuse_overlap(train: Sequence[Row], held_out: Sequence[Row], config: RunConfig) -> None:
+    """The same file twice is a slip; single rows that stand in both are reported when encoded."""
+    if held_out and config.prompts.train is not None and config.prompts.train == config.prompts.held_out:
+        raise DataError(
+            f"prompts.train and prompts.held_out are both {config.prompts.train}; held-out results mean something "
+            "only on rows that are not trained on"
+        )
+
+
+def _objective(config: RunConfig, base: Path) -> dict[str, Any]:
+    chosen = config.objective
+    functions: dict[str, Any] = {}
+    for key, package, choice in (
+        ("advantage", ADVANTAGES, chosen.advantage),
+        ("surrogate", SURROGATES, chosen.surrogate),
+        ("aggregation", AGGREGATIONS, chosen.aggregation),
+    ):
+        function = registry.find(package, choice.name, base=base)
+        try:
+            settings = check_settings(function, choice.settings)
+        except ValueError as error:
+            raise ConfigError(f"objective.{key}: {error}") from None
+        functions[key] = registry.bind(function, settings)
+        if key == "surrogate":  # a module with bounds says beside its function where they bite
+            outside = getattr(inspect.getmodule(function), "outside", None)
+            functions["outside"] = outside and functools.partial(outside, **settings)
+    return {
+        "estimate": functions["advantage"],
+        "aggregate": functions["aggregation"],
+        "outside": functions["outside"],
+        "objective": Objective(
+            log_ratio=RATIOS[chosen.ratio],
+            surrogate=functions["surrogate"],
+            kl=KL_ESTIMATORS[chosen.kl.estimator],
+            beta=chosen.kl.beta,
+            entropy_bonus=chosen.entropy_bonus,
+        ),
+    }

@@ -1,0 +1,89 @@
+"""The log-probs that a batch needs before its first update: old ones and the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from groupwise.config.objective import ObjectiveConfig
+from groupwise.objective.loss import sampler_correction
+from groupwise.records import Rollout, TrainingGroup
+from groupwise.rollouts.engine import Engine, Sampling
+from groupwise.training.advantages import Judged
+from groupwise.training.step import Forward, score_responses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Response:
+    prompt_ids: NDArray[np.int32]
+    rollout: Rollout
+
+
+def old_is_sampler(objective: ObjectiveConfig, engine: Engine, sampling: Sampling) -> bool:
+    """True when the sampler's log-probs serve as the old ones: the same model and precision, nothing truncated."""
+    if objective.old_source == "auto":
+        return engine.same_as_trainer and not sampling.truncates
+    return objective.old_source == "sampler"
+
+
+def corrector(objective: ObjectiveConfig) -> Callable[[Rollout, NDArray[np.float32]], NDArray[np.float32]]:
+    """The truncated importance weight of each token of a rollout, given its old log-probs [T]."""
+
+    def correct(rollout: Rollout, old_logprobs_T: NDArray[np.float32]) -> NDArray[np.float32]:
+        old, sampler = torch.from_numpy(old_logprobs_T), torch.from_numpy(rollout.sampler_logprobs_T)
+        weights: NDArray[np.float32] = sampler_correction(old, sampler, cap=objective.correction_cap).numpy()
+        return weights
+
+    return correct
+
+
+def training_groups(
+    judged: Sequence[Judged],
+    *,
+    policy: Forward | None,
+    reference: Forward | None,
+    reference_weights: Callable[[], AbstractContextManager[None]] | None,
+) -> list[TrainingGroup]:
+    """Groups with the log-probs that the update needs.
+
+    Args:
+        judged: the batch with advantages.
+        policy: scores the old log-probs; None when the sampler's are the old ones.
+        reference: scores the reference's; None when there is no reference.
+        reference_weights: context in which `reference` computes with the reference's weights.
+    """
+    responses = [
+        _Response(prompt_ids=j.group.prompt.token_ids, rollout=rollout)
+        for j in judged
+        for i, rollout in enumerate(j.group.rollouts_G)
+        if j.in_loss_G[i]
+    ]
+    sampled = [r.rollout.sampler_logprobs_T for r in responses]
+    old = iter(sampled if policy is None else score_responses(policy, responses))
+    referred = None
+    if reference is not None and reference_weights is not None:
+        with reference_weights():
+            referred = iter(score_responses(reference, responses))
+    return [
+        TrainingGroup(
+            group=j.group,
+            advantages_G=np.where(j.in_loss_G, j.advantages_G, 0.0),
+            in_loss_G=j.in_loss_G,
+            zero_spread=j.zero_spread,
+            old_logprobs_GT=_per_rollout(j, old),
+            reference_logprobs_GT=None if referred is None else _per_rollout(j, referred),
+        )
+        for j in judged
+    ]
+
+
+def _per_rollout(judged: Judged, scored: Iterator[NDArray[np.float32]]) -> tuple[NDArray[np.float32], ...]:
+    return tuple(
+        next(scored) if judged.in_loss_G[i] else np.full(len(rollout.token_ids_T), np.nan, dtype=np.float32)
+        for i, rollout in enumerate(judged.group.rollouts_G)
+    )

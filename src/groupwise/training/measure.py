@@ -1,0 +1,91 @@
+"""What a batch of groups says before any update: rewards, lengths, diversity. Names as in docs/records.md."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total
+from groupwise.records import Group, Rollout, StopReason
+from groupwise.training.advantages import Judged
+
+
+def measure(judged: Sequence[Judged]) -> dict[str, Metric]:
+    """Metrics of a batch, as sums and counts."""
+    groups = [j.group for j in judged]
+    return _rewards(judged) | _responses(groups) | _diversity(groups)
+
+
+def _rewards(judged: Sequence[Judged]) -> dict[str, Metric]:
+    verdicts = [v for j in judged for v in j.group.verdicts_G]
+    rewards = [v.reward for v in verdicts if v.reward is not None]
+    by_group = [[v.reward for v in j.group.verdicts_G if v.reward is not None] for j in judged]
+    advantages = np.concatenate([j.advantages_G[j.in_loss_G] for j in judged])
+    metrics: dict[str, Metric] = {
+        "reward/mean": Mean.of(rewards),
+        "reward/std": Spread.of(rewards),
+        "reward/min": Smallest.of(rewards),
+        "reward/max": Largest.of(rewards),
+        "reward/group_std_mean": Mean.of([Spread.of(group).value for group in by_group if group]),
+        "reward/zero_spread_fraction": Mean.of([float(j.zero_spread) for j in judged]),
+        "reward/absent_fraction": Mean.of([float(v.reward is None) for v in verdicts]),
+        "reward/failed_count": Total(sum(v.failure is not None for v in verdicts)),
+        "advantage/mean": Mean.of(advantages),
+        "advantage/std": Spread.of(advantages),
+    }
+    labels = dict.fromkeys(label for v in verdicts for label in v.parts)
+    for label in labels:
+        parts = [part for v in verdicts if (part := v.parts.get(label)) is not None]
+        metrics[f"reward/part/{label}/mean"] = Mean.of(parts)
+        metrics[f"reward/part/{label}/std"] = Spread.of(parts)
+    return metrics
+
+
+def _responses(groups: Sequence[Group]) -> dict[str, Metric]:
+    rollouts = [r for g in groups for r in g.rollouts_G]
+    lengths = [len(r.token_ids_T) for r in rollouts]
+    metrics: dict[str, Metric] = {
+        "length/mean": Mean.of(lengths),
+        "length/max": Largest.of(lengths),
+        "length/min": Smallest.of(lengths),
+        "length/truncated_fraction": Mean.of([float(r.stop_reason is StopReason.LENGTH) for r in rollouts]),
+        "tokens/generated": Total(sum(lengths)),
+    }
+    entropies = [r.entropy_T[r.trainable_T] for r in rollouts if r.entropy_T is not None]
+    if entropies:
+        metrics["policy/entropy"] = Mean.of(np.concatenate(entropies))
+    masses = [r.kept_mass_T for r in rollouts if r.kept_mass_T is not None]
+    if masses:
+        metrics["sampler/kept_mass_mean"] = Mean.of(np.concatenate(masses))
+    return metrics
+
+
+def _diversity(groups: Sequence[Group]) -> dict[str, Metric]:
+    rollouts = [r for g in groups for r in g.rollouts_G]
+    distinct = [len({r.token_ids_T.tobytes() for r in g.rollouts_G}) / len(g.rollouts_G) for g in groups]
+    return {
+        "diversity/distinct_1": _distinct(rollouts, 1),
+        "diversity/distinct_2": _distinct(rollouts, 2),
+        "diversity/group_distinct_fraction": Mean.of(distinct),
+    }
+
+
+def _distinct(rollouts: Sequence[Rollout], n: int) -> Mean:
+    """Different n-grams of tokens over all n-grams of the batch (Li et al. 2016, distinct-n)."""
+    grams: set[tuple[int, ...]] = set()
+    total = 0
+    for rollout in rollouts:
+        ids = rollout.token_ids_T.tolist()
+        mine = list(zip(*(ids[k:] for k in range(n)), strict=False))
+        grams.update(mine)
+        total += len(mine)
+    return Mean(float(len(grams)), float(total))
+
+
+def peak_memory_megabytes() -> float:
+    """Largest resident memory of this process so far, in 2^20 bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,62 @@
+"""Writes what each step leaves behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from groupwise.records import Group, StepRecord
+from groupwise.records.metrics_file import MetricsFile
+from groupwise.records.replace import replace_file
+from groupwise.records.rollout_file import write_rollouts
+from groupwise.records.run_folder import RunFolder
+from groupwise.training.sinks import Sink
+
+_SAMPLES = 8
+
+
+class Recorder:
+    """metrics.jsonl and the rollout files always, the sinks beside them."""
+
+    def __init__(self, folder: RunFolder, sinks: Sequence[Sink], *, save_rollouts: bool) -> None:
+        """Open the files of a run folder."""
+        self.folder = folder
+        self.sinks = sinks
+        self.save_rollouts = save_rollouts
+        self.metrics = MetricsFile(folder.metrics_file)
+
+    def write(self, record: StepRecord) -> None:
+        """Write one step: rollouts first, so that a line of metrics always has its rollouts."""
+        started = time.perf_counter()
+        if self.save_rollouts and record.groups:
+            write_rollouts(self.folder.rollout_file(record.step), record.groups, step=record.step)
+        self._log(record.step, {**record.metrics, "time/record_seconds": time.perf_counter() - started})
+
+    def _log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.metrics.append(step, metrics)
+        for sink in self.sinks:
+            sink.write(step, metrics)
+
+    def samples(self, step: int, groups: Sequence[Group]) -> None:
+        """A few rollouts as text for people."""
+        blocks = []
+        for group in groups[:_SAMPLES]:
+            for rollout, verdict in zip(group.rollouts_G[:1], group.verdicts_G[:1], strict=True):
+                reward = "none" if verdict.reward is None else f"{verdict.reward:g}"
+                blocks.append(
+                    f"--- {group.prompt.id}  reward {reward}  {rollout.stop_reason}\n{group.prompt.text}\n"
+                    f"--- response\n{rollout.text}\n"
+                )
+        text = "\n".join(blocks).encode("utf-8", errors="replace")
+        replace_file(self.folder.sample_file(step), lambda file: file.write(text))
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.metrics.close()
+        for sink in self.sinks:
+            sink.close()

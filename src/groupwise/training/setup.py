@@ -1,0 +1,234 @@
+"""Puts the parts of a run together: model, reference, engine, optimiser, prompts, records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from groupwise.config import RunConfig, yaml
+from groupwise.config.load import leaves
+from groupwise.errors import ConfigError
+from groupwise.evaluate.run import Evaluation, evaluate
+from groupwise.model.load import Policy, load_policy, load_tokenizer
+from groupwise.model.logprobs import TokenLogprobs
+from groupwise.model.reference import build_reference
+from groupwise.prompts.encode import encode
+from groupwise.prompts.order import PromptOrder
+from groupwise.records import Prompt, Rollout, Verdict
+from groupwise.records.run_folder import RunFolder, create, refuse, write_manifest
+from groupwise.rollouts.engine import Engine, Sampling
+from groupwise.rollouts.in_process import InProcessEngine
+from groupwise.training.inputs import Inputs
+from groupwise.training.logprobs import corrector, old_is_sampler
+from groupwise.training.recorder import Recorder
+from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
+from groupwise.training.step import Forward, Updater
+from groupwise.training.weights import Optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The parts of a run, ready to train."""
+
+    inputs: Inputs
+    """Configuration, rewards and objective."""
+    folder: RunFolder
+    """Where everything is written."""
+    policy: Policy
+    """What is trained."""
+    engine: Engine
+    """What samples."""
+    sampling: Sampling
+    """How."""
+    prompts: list[Prompt]
+    """To train on."""
+    held_out: list[Prompt]
+    """To evaluate on."""
+    order: PromptOrder
+    """Which prompts make each batch."""
+    steps: int
+    """Batches in the run."""
+    updater: Updater
+    """Changes the policy."""
+    optimizer: Optimizer
+    """Its weights and rate."""
+    old_forward: Forward | None
+    """Scores the old log-probs; None when the sampler's serve."""
+    reference_forward: Forward | None
+    """Scores the reference's; None without a reference."""
+    reference_weights: Callable[[], AbstractContextManager[None]] | None
+    """Context with the reference's weights; None without a reference."""
+    recorder: Recorder
+    """Writes the records."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration's values."""
+        return self.inputs.config
+
+    def score(self, step: int) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
+        """The rewards, told which step it is."""
+
+        def scored(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
+            return self.inputs.rewards.score(prompts, rollouts, step=step, max_steps=self.steps)
+
+        return scored
+
+    def evaluate(self, step: int) -> Evaluation:
+        """Held-out evaluation with the weights as they are."""
+        config = self.config
+        return evaluate(
+            self.engine,
+            self.held_out,
+            self.score(step),
+            config.evaluate,
+            config.rollout,
+            seed=(config.run.seed, -1),
+        )
+
+
+def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
+    """Load the model and build every part.
+
+    Raises:
+        GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
+    """
+    config, base = inputs.config, inputs.loaded.base
+    console = console or Console(highlight=False, soft_wrap=True)
+    say: list[str] = []
+    run_dir = Path(config.run.dir) if config.run.dir else None
+    refuse(run_dir, overwrite=config.run.overwrite)
+    tokenizer = load_tokenizer(config.model, base=base)
+    policy = load_policy(
+        config.model,
+        lora=config.lora,
+        stop_tokens=config.rollout.stop_tokens,
+        base=base,
+        seed=config.run.seed,
+    )
+    new_tokens = max(config.rollout.max_new_tokens, config.evaluate.max_new_tokens or 0)
+    limit = config.prompts.max_prompt_tokens or policy.context_tokens - new_tokens
+    if limit < 1 or limit + new_tokens > policy.context_tokens:
+        raise ConfigError(
+            f"prompts of up to {limit} tokens and {new_tokens} new ones do not fit the {policy.context_tokens} tokens "
+            f"of {policy.name}; lower rollout.max_new_tokens or prompts.max_prompt_tokens"
+        )
+    prompts, report = encode(inputs.train, config.prompts, tokenizer, limit_tokens=limit)
+    say += report.sentences()
+    held_out: list[Prompt] = []
+    if inputs.held_out:
+        held_out, held_out_report = encode(inputs.held_out, config.prompts, tokenizer, limit_tokens=limit)
+        say += held_out_report.sentences()
+    say += _overlap(prompts, held_out)
+    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + new_tokens
+    scorer = TokenLogprobs(policy.model, longest_tokens=longest)
+    say.append(
+        f"{policy.name} on {policy.device}, {sum(p.numel() for p in policy.model.parameters()) / 1e6:.1f} M weights, "
+        + (
+            "prompts computed once per group"
+            if scorer.shared
+            else f"prompts computed per rollout: {scorer.notice}"
+        )
+    )
+    engine = InProcessEngine(policy, scorer, cache_megabytes=config.rollout.cache_megabytes)
+    order = PromptOrder(
+        len(prompts),
+        config.rollout.prompts_per_step,
+        shuffle=config.prompts.shuffle,
+        seed=config.run.seed,
+        drop_last=config.prompts.drop_last,
+    )
+    steps = config.training.steps or max(1, round((config.training.epochs or 1.0) * order.steps_per_epoch))
+    optimizer = Optimizer(policy.model, config.training)
+    forward = _forward(scorer, config, policy)
+    sampling = Sampling.of(config.rollout)
+    sampler_serves = old_is_sampler(config.objective, engine, sampling)
+    reference_forward = reference_weights = None
+    if config.objective.kl.beta > 0:
+        reference = build_reference(policy, reference=config.reference, lora=config.lora)
+        own = config.lora is not None
+        reference_forward = _forward(
+            scorer
+            if own
+            else TokenLogprobs(reference.model, longest_tokens=longest, share_prefix=scorer.shared),
+            config,
+            policy,
+        )
+        reference_weights = reference.weights
+    # Last, so that a run that cannot start leaves no folder and removes no earlier run.
+    folder = create(run_dir, overwrite=config.run.overwrite)
+    write_manifest(folder, seed=config.run.seed, command=sys.argv, data_files=inputs.data_files)
+    folder.config_file.write_text(annotated(inputs), encoding="utf-8")
+    terminal = Terminal(steps, console)
+    sinks: list[Sink] = []
+    if "terminal" in config.run.sinks:
+        for sentence in say:
+            terminal.say(sentence)
+        sinks.append(Guarded(terminal, "terminal", console))
+    if "tensorboard" in config.run.sinks:
+        sinks.append(Guarded(TensorBoard(folder.events_dir), "tensorboard", console))
+    return Run(
+        inputs=inputs,
+        folder=folder,
+        policy=policy,
+        engine=engine,
+        sampling=sampling,
+        prompts=prompts,
+        held_out=held_out,
+        order=order,
+        steps=steps,
+        updater=Updater(
+            forward,
+            inputs.objective,
+            inputs.aggregate,
+            optimizer,
+            config.training,
+            outside=inputs.outside,
+            correct=None if sampler_serves else corrector(config.objective),
+        ),
+        optimizer=optimizer,
+        old_forward=None if sampler_serves else forward,
+        reference_forward=reference_forward,
+        reference_weights=reference_weights,
+        recorder=Recorder(folder, sinks, save_rollouts=config.run.save_rollouts),
+    )
+
+
+def _forward(scorer: TokenLogprobs, config: RunConfig, policy: Policy) -> Forward:
+    return Forward(
+        scorer=scorer,
+        temperature=config.rollout.temperature,
+        tokens=config.training.micro_batch_tokens,
+        rollouts=config.training.micro_batch_rollouts,
+        device=next(scorer.model.parameters()).device,
+    )
+
+
+def annotated(inputs: Inputs) -> str:
+    """The resolved configuration as YAML, with a comment behind each value that did not come from a default."""
+    tree = inputs.config.model_dump(mode="json")
+    tree["run"]["base"] = str(inputs.loaded.base.resolve())  # so that starting from the run folder finds everything
+    origins = inputs.loaded.origins
+    given = [
+        f"#   {key} = {value!r}: {origins[key]}"
+        for key, value in leaves(tree)
+        if origins.get(key) != "default"
+    ]
+    return (
+        yaml.dump(tree) + "\n# Where values came from (all others are defaults):\n" + "\n".join(given) + "\n"
+    )
+
+
+def _overlap(prompts: Sequence[Prompt], held_out: Sequence[Prompt]) -> list[str]:
+    seen = {p.token_ids.tobytes() for p in prompts}
+    shared = sum(p.token_ids.tobytes() in seen for p in held_out)
+    if not shared:
+        return []
+    return [
+        f"{shared} of {len(held_out)} held-out prompts are trained on as well, so held-out results flatter"
+    ]

@@ -1,0 +1,212 @@
+"""One update: forward, loss and backward over micro-batches, then the optimiser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from groupwise.config.training import TrainingConfig
+from groupwise.errors import TrainingError
+from groupwise.health.metric import Largest, Mean, Metric, Smallest, Total, combine
+from groupwise.model.logprobs import TokenLogprobs
+from groupwise.objective.loss import Objective, TokenTerms, policy_loss
+from groupwise.records import Rollout, TrainingGroup
+from groupwise.training.batch import (
+    MicroBatch,
+    Response,
+    Row,
+    families_of,
+    micro_batches,
+    rows_of,
+    split,
+    weighted,
+)
+from groupwise.training.weights import Optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """How responses are scored in micro-batches: the same limits for every pass, with gradient or without."""
+
+    scorer: TokenLogprobs
+    """The model."""
+    temperature: float
+    """Of sampling, so that policy, old and reference are of the same distribution."""
+    tokens: int
+    """Unique tokens per forward pass."""
+    rollouts: int | None
+    """Rollouts per forward pass."""
+    device: torch.device
+    """Where the batch goes."""
+
+    def micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
+        """Rows as micro-batches within the limits."""
+        dtype = torch.promote_types(next(self.scorer.model.parameters()).dtype, torch.float32)
+        return list(
+            micro_batches(rows, tokens=self.tokens, rollouts=self.rollouts, device=self.device, dtype=dtype)
+        )
+
+    def logprobs(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs and entropies of the trainable tokens, shape [M] each."""
+        logprobs, entropy = self.scorer(batch.families, temperature=self.temperature)
+        if len(batch.trainable) != len(logprobs):
+            logprobs, entropy = logprobs[batch.trainable], entropy[batch.trainable]
+        return logprobs, entropy
+
+
+def score_responses(forward: Forward, responses: Sequence[Response]) -> list[NDArray[np.float32]]:
+    """Log-probs of every token of each response without gradient, shape [T] each, in the same micro-batches."""
+    scored: list[NDArray[np.float32]] = []
+    model = forward.scorer.model
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        for part in split(responses, tokens=forward.tokens, rollouts=forward.rollouts):
+            logprobs, _ = forward.scorer(families_of(part), temperature=forward.temperature)
+            ends = np.cumsum([len(r.rollout.token_ids_T) for r in part])[:-1]
+            scored += np.split(logprobs.float().cpu().numpy(), ends)
+    model.train(training)
+    return scored
+
+
+class Updater:
+    """Changes the policy by one optimiser step at a time."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        objective: Objective,
+        aggregate: Callable[[NDArray[np.int64]], NDArray[np.float64]],
+        optimizer: Optimizer,
+        config: TrainingConfig,
+        *,
+        outside: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]] | None = None,
+        correct: Callable[[Rollout, NDArray[np.float32]], NDArray[np.float32]] | None = None,
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            forward: the policy and its micro-batch limits.
+            objective: what is minimised.
+            aggregate: token counts [N] to the weight of one token of each rollout [N].
+            optimizer: parameters, their update and its schedule.
+            config: gradient norm and the bound on bad steps.
+            outside: ratio and advantages [M] to where the surrogate's bounds take the gradient away, below and above;
+                None for a surrogate without bounds.
+            correct: a rollout and its old log-probs [T] to importance weights [T]; None when the sampler's log-probs
+                are the old ones.
+        """
+        self.forward = forward
+        self.objective = objective
+        self.aggregate = aggregate
+        self.optimizer = optimizer
+        self.config = config
+        self.outside = outside
+        self.correct = correct
+        self.bad_in_a_row = 0
+        self.updates = 0
+
+    def rows(self, groups: Sequence[TrainingGroup]) -> list[Row]:
+        """The rollouts of a batch that are in the loss."""
+        return rows_of(groups, self.correct)
+
+    def update(self, rows: Sequence[Row]) -> dict[str, Metric]:
+        """One optimiser step on the rows of one optimiser batch.
+
+        Rows that cannot move the policy (advantage 0, no KL and no entropy bonus) are not computed, which is exact,
+        but count in every divisor.
+
+        Raises:
+            TrainingError: the loss or gradient was not finite `max_bad_steps` times in a row.
+        """
+        rows = weighted(rows, self.aggregate)
+        every = self.objective.beta != 0 or self.objective.entropy_bonus != 0
+        computed = [row for row in rows if row.weight != 0 and (every or row.advantage != 0)]
+        self.optimizer.zero_grad()
+        self.forward.scorer.model.train()
+        loss = 0.0
+        parts: list[dict[str, Metric]] = []
+        for batch in self.forward.micro_batches(computed):
+            terms, policy_logprobs_M = self._terms(batch)
+            terms.loss.backward()
+            loss += float(terms.loss.detach())
+            parts.append(self._measure(batch, terms, policy_logprobs_M))
+        metrics = combine(parts)
+        metrics["policy/loss"] = Mean(loss, 1)
+        trained = sum(row.trainable_tokens for row in rows)
+        # A row that is not computed has advantage 0: its surrogate is 0, and no clip takes its gradient away.
+        for name in ("policy/token_loss", "clip/low_fraction", "clip/high_fraction"):
+            if name in metrics:
+                metrics[name] = Mean(metrics[name].total, trained)  # type: ignore[attr-defined]
+        metrics["tokens/trained"] = Total(trained)
+        return metrics | self._apply(loss)
+
+    def _terms(self, batch: MicroBatch) -> tuple[TokenTerms, torch.Tensor]:
+        policy_logprobs_M, entropy_M = self.forward.logprobs(batch)
+        terms = policy_loss(
+            self.objective,
+            policy_logprobs_M=policy_logprobs_M,
+            old_logprobs_M=batch.old_logprobs_M,
+            advantages_M=batch.advantages_M,
+            weights_M=batch.weights_M,
+            correction_M=batch.correction_M,
+            reference_logprobs_M=batch.reference_logprobs_M,
+            entropy_M=entropy_M,
+        )
+        return terms, policy_logprobs_M.detach()
+
+    def _measure(self, batch: MicroBatch, terms: TokenTerms, policy_M: torch.Tensor) -> dict[str, Metric]:
+        """Sums over one micro-batch, from what the loss computed anyway."""
+        count = len(policy_M)
+        gap_M = policy_M - batch.sampler_logprobs_M
+        metrics: dict[str, Metric] = {
+            "policy/token_loss": Mean(-float(terms.surrogate_M.sum()), count),
+            "ratio/mean": Mean(float(terms.ratio_M.sum()), count),
+            "ratio/max": Largest(float(terms.ratio_M.max())),
+            "ratio/min": Smallest(float(terms.ratio_M.min())),
+            "ratio/clamped_count": Total(float(terms.clamped_M.sum())),
+            "sampler/gap_token_mean": Mean(float(gap_M.sum()), count),
+            "sampler/gap_abs_max": Largest(float(gap_M.abs().max())),
+        }
+        if self.outside is not None:
+            low_M, high_M = self.outside(terms.ratio_M, batch.advantages_M)
+            metrics["clip/low_fraction"] = Mean(float(low_M.sum()), count)
+            metrics["clip/high_fraction"] = Mean(float(high_M.sum()), count)
+        if terms.kl_M is not None:
+            metrics["kl/token_mean"] = Mean(float(terms.kl_M.sum()), count)
+            metrics["kl/rollout_mean"] = Mean(float(terms.kl_M.sum()), batch.rollouts)
+        if batch.correction_M is not None:
+            metrics["sampler/correction_mean"] = Mean(float(batch.correction_M.sum()), count)
+        return metrics
+
+    def _apply(self, loss: float) -> dict[str, Metric]:
+        """Scale the gradient and change the weights, unless the loss or gradient is not finite."""
+        norm = self.optimizer.gradient_norm()
+        limit = self.config.max_grad_norm
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            self.optimizer.zero_grad()
+            self.bad_in_a_row += 1
+            if self.bad_in_a_row >= self.config.max_bad_steps:
+                raise TrainingError(
+                    f"{self.bad_in_a_row} updates in a row were skipped, the last with loss {loss} and gradient norm "
+                    f"{norm}; the weights are those before them. Lower training.learning_rate, or look for extreme "
+                    "log-probs in the last rollouts"
+                )
+            return {"training/skipped_updates": Total(1)}
+        self.bad_in_a_row = 0
+        clipped = limit is not None and norm > limit
+        if limit is not None and clipped:
+            self.optimizer.scale_gradient(limit / (norm + 1e-6))
+        if norm > 0:
+            self.optimizer.step()
+        self.updates += 1
+        return {
+            "grad/norm": Mean(norm, 1),
+            "grad/clipped_fraction": Mean(float(clipped), 1),
+            "training/skipped_updates": Total(0),
+        }

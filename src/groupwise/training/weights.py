@@ -1,0 +1,85 @@
+"""The weights that are trained: optimiser and learning-rate schedule."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from groupwise.config.training import TrainingConfig
+from groupwise.errors import ConfigError
+
+
+def learning_rate(config: TrainingConfig, step: int, steps: int) -> float:
+    """The rate of a step.
+
+    Linear rise over `warmup_steps` (the first step already has 1/warmup of the peak, so it is not wasted), then
+    constant, or falling to 0 at `steps` along a line or half a cosine (Loshchilov and Hutter 2017, SGDR, equation 5
+    without restarts).
+
+    Args:
+        config: peak, schedule and warm-up.
+        step: 0-based.
+        steps: in the whole run.
+    """
+    peak, warmup = config.learning_rate, config.warmup_steps
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    if config.schedule == "constant":
+        return peak
+    done = (step - warmup) / max(steps - warmup, 1)
+    return peak * (1 - done) if config.schedule == "linear" else peak * 0.5 * (1 + math.cos(math.pi * done))
+
+
+class Optimizer:
+    """AdamW (Loshchilov and Hutter 2019) over the weights that require a gradient; decay on matrices only."""
+
+    def __init__(self, model: torch.nn.Module, config: TrainingConfig) -> None:
+        """Collect the parameters.
+
+        Raises:
+            ConfigError: nothing in the model is trainable.
+        """
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ConfigError("the model has no trainable weights; check lora.target_modules")
+        groups = [
+            {"params": [p for p in self.parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in self.parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        self.adamw = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=config.learning_rate,
+            betas=config.adam_betas,
+            eps=config.adam_eps,
+            fused=self.parameters[0].device.type in ("cpu", "cuda"),
+        )
+
+    @property
+    def rate(self) -> float:
+        """The learning rate in force."""
+        return float(self.adamw.param_groups[0]["lr"])
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of every group."""
+        for group in self.adamw.param_groups:
+            group["lr"] = rate
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        self.adamw.zero_grad(set_to_none=True)
+
+    def gradient_norm(self) -> float:
+        """Euclidean norm of the whole gradient; 0 when there is none."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        return float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+
+    def scale_gradient(self, factor: float) -> None:
+        """Multiply the whole gradient."""
+        for p in self.parameters:
+            if p.grad is not None:
+                p.grad.mul_(factor)
+
+    def step(self) -> None:
+        """Change the weights."""
+        self.adamw.step()

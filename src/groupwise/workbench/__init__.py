@@ -1,0 +1,1 @@
+"""What puts rooms together besides training: explaining, checking, evaluating and sampling what is at hand."""

@@ -1,0 +1,44 @@
+import re
+from pathlib import Path
+
+import groupwise
+from groupwise.records.metrics_file import METRICS, undocumented
+from tests.contracts.documentation import docstring_faults, metric_names, missing_files, unfinished
+
+SOURCE = Path(groupwise.__file__).parent
+ROOT = Path(__file__).parents[2]
+
+
+def test_everything_public_is_explained() -> None:
+    assert docstring_faults(SOURCE) == []
+
+
+def test_nothing_says_of_itself_that_it_is_not_finished() -> None:
+    assert unfinished(SOURCE) == []
+
+
+def test_the_repository_has_what_a_stranger_expects() -> None:
+    assert missing_files(ROOT) == []
+
+
+def test_every_metric_that_the_source_spells_is_documented() -> None:
+    names = metric_names(SOURCE)
+    assert {name: names[name] for name in undocumented(names)} == {}
+
+
+def test_every_documented_metric_is_spelled_outside_its_documentation() -> None:
+    spelled = set()
+    for path in SOURCE.rglob("*.py"):
+        if path.name != "metrics_file.py":
+            text = path.read_text(encoding="utf-8")
+            spelled |= {name for name in METRICS if re.sub(r"\{label\}", "{", name).split("{")[0] in text}
+    assert set(METRICS) - spelled == set()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = []
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []

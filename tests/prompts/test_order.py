@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from groupwise.errors import CheckpointError, ConfigError, DataError
+from groupwise.prompts import PromptOrder
+
+
+def order(
+    count: int = 5, per_step: int = 2, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False
+) -> PromptOrder:
+    return PromptOrder(count, per_step, shuffle=shuffle, seed=seed, drop_last=drop_last)
+
+
+def test_without_shuffling_the_order_is_that_of_the_data_and_no_batch_crosses_an_epoch() -> None:
+    # 5 prompts, 2 per step: 2 + 2 + 1 each epoch.
+    batches = order(shuffle=False)
+    assert batches.steps_per_epoch == 3
+    assert [batches.next() for _ in range(6)] == [[0, 1], [2, 3], [4], [0, 1], [2, 3], [4]]
+
+
+def test_epoch_is_that_of_the_next_batch() -> None:
+    batches = order()
+    seen = []
+    for _ in range(7):
+        seen.append(batches.epoch)
+        batches.next()
+    assert seen == [0, 0, 0, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("per_step", [1, 2, 5, 7])
+def test_every_prompt_is_used_once_per_epoch(per_step: int) -> None:
+    batches = order(per_step=per_step)
+    orders = []
+    for _ in range(3):
+        epoch = list(itertools.chain.from_iterable(batches.next() for _ in range(batches.steps_per_epoch)))
+        assert sorted(epoch) == [0, 1, 2, 3, 4]
+        orders.append(epoch)
+    assert len({tuple(o) for o in orders}) > 1
+
+
+def test_drop_last_leaves_out_the_smaller_batch_and_other_prompts_each_epoch() -> None:
+    batches = order(drop_last=True)
+    assert batches.steps_per_epoch == 2
+    left_out = set()
+    for _ in range(30):
+        used = batches.next() + batches.next()
+        assert len(used) == len(set(used)) == 4
+        left_out |= set(range(5)) - set(used)
+    assert left_out == {0, 1, 2, 3, 4}
+    assert batches.epoch == 30
+    assert order(count=4, drop_last=True).steps_per_epoch == order(count=4).steps_per_epoch == 2
+
+
+def test_the_order_is_a_function_of_seed_and_epoch() -> None:
+    def first_epochs(seed: int) -> list[list[int]]:
+        batches = order(count=50, per_step=50, seed=seed)
+        return [batches.next() for _ in range(3)]
+
+    assert first_epochs(1) == first_epochs(1)
+    different = [tuple(e) for seed in (0, 1, 2) for e in first_epochs(seed)]
+    assert len(set(different)) == 9
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("done", range(8))
+def test_after_restoring_the_sequence_is_that_of_an_uninterrupted_run(
+    shuffle: bool, drop_last: bool, done: int
+) -> None:
+    straight = order(seed=3, shuffle=shuffle, drop_last=drop_last)
+    for _ in range(done):
+        straight.next()
+    state = straight.state()
+    resumed = order(seed=3, shuffle=shuffle, drop_last=drop_last)
+    resumed.next()
+    resumed.restore(state)
+    assert resumed.epoch == straight.epoch
+    assert [resumed.next() for _ in range(10)] == [straight.next() for _ in range(10)]
+    assert state == {"epoch": done // straight.steps_per_epoch, "batch": done % straight.steps_per_epoch}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{}, {"epoch": 0}, {"epoch": -1, "batch": 0}, {"epoch": 0, "batch": 1.0}, {"epoch": True, "batch": 0}],
+)
+def test_a_damaged_position_is_refused(state: dict[str, int]) -> None:
+    with pytest.raises(CheckpointError, match="not an epoch and a batch"):
+        order().restore(state)
+
+
+def test_a_position_beyond_this_data_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="at batch 3 of an epoch, but an epoch has 3 batches"):
+        order().restore({"epoch": 0, "batch": 3})
+
+
+def test_orders_without_a_batch_are_refused() -> None:
+    with pytest.raises(DataError, match="no prompts"):
+        order(count=0)
+    with pytest.raises(ConfigError, match="prompts_per_step is 0"):
+        order(per_step=0)
+    with pytest.raises(ConfigError, match=r"5 prompts do not fill one batch of 8 .*at most 5"):
+        order(per_step=8, drop_last=True)

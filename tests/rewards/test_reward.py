@@ -1,0 +1,230 @@
+import asyncio
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.config.rewards import RewardConfig
+from groupwise.errors import RewardError
+from groupwise.records import StopReason
+from groupwise.rewards import TrainerState, build
+from tests.rewards.examples import HERE, fragile, fragile_later, one, pairs, values
+
+
+def test_a_text_reward_written_for_trl_works_unchanged() -> None:
+    seen: dict[str, Any] = {}
+
+    def reward_func(completions, answer, **kwargs):  # type: ignore[no-untyped-def]
+        seen.update(kwargs)
+        return [1.0 if c == a else 0.0 for c, a in zip(completions, answer, strict=True)]
+
+    rewards = one(reward_func)
+    prompts, rollouts = pairs(
+        ["4", "5"],
+        columns={"answer": ["4", "4"], "level": [1, 2]},
+        ids=[[7, 2], [8]],
+        stop=[StopReason.STOP, StopReason.LENGTH],
+    )
+    verdicts = rewards.score(prompts, rollouts, step=3, max_steps=10)
+    assert [v.reward for v in verdicts] == [1.0, 0.0]
+    assert seen["prompts"] == ["question 0", "question 1"]
+    assert seen["completion_ids"] == [[7, 2], [8]]
+    assert seen["stop_reasons"] == ["stop", "length"]
+    assert [type(reason) for reason in seen["stop_reasons"]] == [str, str]
+    assert seen["level"] == [1, 2]
+    assert seen["trainer_state"] == TrainerState(global_step=3, max_steps=10)
+    assert set(seen) == {
+        "prompts", "completion_ids", "stop_reasons", "level", "trainer_state", "log_extra", "log_metric"
+    }  # fmt: skip
+
+
+def test_a_chat_reward_written_for_trl_works_unchanged() -> None:
+    seen: dict[str, Any] = {}
+
+    def reward_func(prompts, completions, ground_truth, **kwargs):  # type: ignore[no-untyped-def]
+        seen.update(prompts=prompts, completions=completions)
+        contents = [completion[0]["content"] for completion in completions]
+        return [1.0 if c == gt else 0.0 for c, gt in zip(contents, ground_truth, strict=True)]
+
+    assert values(one(reward_func), ["a", "b"], chat=True, columns={"ground_truth": ["x", "b"]}) == [0.0, 1.0]
+    assert seen["prompts"] == [
+        [{"role": "user", "content": "question 0"}],
+        [{"role": "user", "content": "question 1"}],
+    ]
+    assert seen["completions"][1] == [{"role": "assistant", "content": "b"}]
+
+
+def test_an_async_reward_written_for_trl_works_unchanged() -> None:
+    async def async_reward_func(prompts, completions, **kwargs):  # type: ignore[no-untyped-def]
+        await asyncio.sleep(0.001)
+        return [float(len(c)) for c in completions]
+
+    assert values(one(async_reward_func), ["a", "bcd"]) == [1.0, 3.0]
+
+
+def test_none_means_that_a_reward_does_not_apply() -> None:
+    def math_only(prompts, completions, task, **kwargs):  # type: ignore[no-untyped-def]
+        return [1.0 if t == "math" else None for t in task]
+
+    def code_only(prompts, completions, task, **kwargs):  # type: ignore[no-untyped-def]
+        return [0.5 if t == "code" else None for t in task]
+
+    rewards = build([], base=HERE, functions=[math_only, (code_only, 3)])
+    verdicts = rewards.score(*pairs(["", "", ""], columns={"task": ["math", "code", "chat"]}))
+    assert [v.reward for v in verdicts] == [1.0, 1.5, None]  # 1 x 1; 3 x 0.5; nothing
+    assert verdicts[1].parts == {"math_only": None, "code_only": 0.5}
+    assert [v.failure for v in verdicts] == [None, None, "no reward applies"]
+
+
+def test_trls_two_logging_callables_work_and_are_kept() -> None:
+    def reward_func(completions, log_extra, log_metric):  # type: ignore[no-untyped-def]
+        log_extra("first_letter", [c[:1] for c in completions])
+        log_metric("share_a", torch.tensor(0.5))
+        log_metric("share_a", 0.25)
+        return [0.0] * len(completions)
+
+    rewards = one(reward_func)
+    values(rewards, ["ab", "ba"])
+    assert rewards.last_metrics == {"share_a": [0.5, 0.25]}
+    assert rewards.last_extras == {"first_letter": ["a", "b"]}
+    values(rewards, ["c"])
+    assert rewards.last_extras == {"first_letter": ["c"]}
+
+
+def test_a_function_gets_only_the_arguments_that_it_names() -> None:
+    rewards = one(lambda completions, level=0: [float(x) for x in level])
+    assert values(rewards, ["a"], columns={"level": [3], "answer": ["unused"]}) == [3.0]
+    assert values(one(lambda completions, level=0: [float(level)]), ["a"]) == [0.0]  # its own default
+
+
+def test_a_keyword_only_column_of_a_function_given_in_python_is_filled_from_the_data() -> None:
+    def reward_func(completions, *, answer=None, **kwargs):  # type: ignore[no-untyped-def]
+        return [float(c == a) for c, a in zip(completions, answer, strict=True)]
+
+    assert values(one(reward_func), ["x"], columns={"answer": ["x"]}) == [1.0]
+
+
+def test_no_reward_can_change_what_another_sees() -> None:
+    def vandal(prompts, completions, answer):  # type: ignore[no-untyped-def]
+        prompts[0].append({"role": "user", "content": "extra"})
+        completions[0][0]["content"] = "changed"
+        answer[0] = "changed"
+        return [0.0]
+
+    def honest(prompts, completions, answer):  # type: ignore[no-untyped-def]
+        return [float(len(prompts[0]) == 1 and completions[0][0]["content"] == "4" and answer[0] == "4")]
+
+    rewards = build([], base=HERE, functions=[vandal, honest])
+    assert values(rewards, ["4"], chat=True, columns={"answer": ["4"]}) == [1.0]
+
+
+def test_trainer_state_reads_as_trls() -> None:
+    seen = SimpleNamespace()
+
+    def reward(completions, trainer_state):  # type: ignore[no-untyped-def]
+        seen.share = trainer_state.global_step / trainer_state.max_steps
+        return [0.0]
+
+    prompts, rollouts = pairs(["a"])
+    one(reward).score(prompts, rollouts, step=5, max_steps=20)
+    assert seen.share == 0.25
+
+
+@pytest.mark.parametrize("function", [fragile, fragile_later])
+def test_an_exception_is_blamed_on_its_rollout_alone(function: Any) -> None:
+    texts = ["abcd"] * 5 + ["abc" * 1, "abcde", "abcd"]
+    rewards = one(function, on_failure="drop")
+    verdicts = rewards.score(*pairs(texts))
+    assert [v.reward for v in verdicts] == [1.0] * 5 + [None, 0.5, 1.0]  # 1/(4-3), 1/(5-3)
+    assert verdicts[5].failure == (
+        f"the reward {function.__name__!r} failed on rollout 5 (completion 'abc'): "
+        "ZeroDivisionError: float division by zero"
+    )
+    assert rewards.failures == {function.__name__: 1}
+    rewards.score(*pairs(texts))
+    assert rewards.failures == {function.__name__: 2}
+
+
+@pytest.mark.parametrize("function", [fragile, fragile_later])
+def test_under_fail_an_exception_ends_the_run_with_its_place_and_cause(function: Any) -> None:
+    rewards = one(function, label="mine")
+    long = "abc" + " " * 0
+    with pytest.raises(RewardError) as caught:
+        values(rewards, ["abcd", long])
+    assert "the reward 'mine' failed on rollout 1 (completion 'abc'): ZeroDivisionError" in str(caught.value)
+    assert "set rewards[0].on_failure to drop or value" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert rewards.failures == {"mine": 1}
+
+
+def test_a_failure_shows_the_first_80_characters_of_the_completion() -> None:
+    def reward(completions: list[str]) -> list[float]:
+        raise ValueError("no")
+
+    with pytest.raises(RewardError) as caught:
+        values(one(reward), ["x" * 79 + "yz"])
+    assert f"(completion '{'x' * 79}y'): ValueError: no" in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", [{"on_failure": "drop"}, {"on_failure": "value", "failure_value": 0.0}])
+def test_a_function_that_fails_on_every_rollout_ends_the_run_whatever_the_policy(
+    policy: dict[str, Any],
+) -> None:
+    def typo(completions: list[str]) -> list[float]:
+        return [undefined_name for _ in completions]  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(RewardError, match=r"failed on every rollout of a batch of 3.*NameError") as caught:
+        values(one(typo, **policy), ["a", "b", "c"])
+    assert isinstance(caught.value.__cause__, NameError)
+    assert caught.value.__cause__.__traceback__ is not None
+    with pytest.raises(RewardError, match="failed on every rollout"):
+        values(one(lambda completions: [math.nan] * len(completions), **policy), ["a", "b"])
+
+
+def test_a_batch_of_one_ends_the_run_only_if_the_reward_has_never_worked() -> None:
+    rewards = one(fragile, on_failure="drop")
+    with pytest.raises(RewardError, match="every rollout of a batch of 1"):
+        values(rewards, ["abc"])
+    assert values(rewards, ["abcd"]) == [1.0]
+    assert values(rewards, ["abc"]) == [None]
+
+
+def test_a_batch_that_fails_as_a_whole_but_in_no_part() -> None:
+    def reward(completions: list[str]) -> list[float]:
+        if len(completions) > 1:
+            raise OSError("busy")
+        return [1.0]
+
+    with pytest.raises(
+        RewardError, match="on a batch of 2 rollouts, but on none of them alone: OSError: busy"
+    ):
+        values(one(reward), ["a", "b"])
+    assert values(one(reward, on_failure="drop"), ["a", "b"]) == [1.0, 1.0]
+
+
+def test_what_a_failed_call_logged_is_not_kept() -> None:
+    def reward(completions, log_metric, log_extra):  # type: ignore[no-untyped-def]
+        log_metric("calls", len(completions))
+        log_extra("text", completions)
+        return fragile(completions)
+
+    rewards = one(reward, on_failure="drop")
+    assert values(rewards, ["abcd", "abc", "ab"]) == [1.0, None, -1.0]  # 1/(2-3)
+    assert rewards.last_metrics == {"calls": [1.0, 1.0]}
+    assert rewards.last_extras == {"text": ["abcd", None, "ab"]}
+
+
+def test_other_rewards_keep_their_values_where_one_fails() -> None:
+    configs = [
+        RewardConfig(name="tests.rewards.examples:fragile", on_failure="drop"),
+        RewardConfig(name="length", settings={"target": 2, "alpha": 1, "unit": "characters"}),
+    ]
+    rewards = build(configs, base=HERE.parents[1])
+    verdicts = rewards.score(*pairs(["abcd", "abc"]))
+    assert [v.parts for v in verdicts] == [
+        {"fragile": 1.0, "length": -2.0},
+        {"fragile": None, "length": -1.0},
+    ]
+    assert [v.reward for v in verdicts] == [-1.0, None]
