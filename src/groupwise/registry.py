@@ -82,7 +82,9 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
                 spec.loader.exec_module(module)
             except Exception as error:
                 del sys.modules[module_name]
-                raise ConfigError(f"{name!r}: importing {path} failed: {type(error).__name__}: {error}") from error
+                raise ConfigError(
+                    f"{name!r}: importing {path} failed: {type(error).__name__}: {error}"
+                ) from error
     else:
         module = _import_module(where, name, base)
     function = getattr(module, attribute, None)

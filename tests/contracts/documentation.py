@@ -98,3 +98,12 @@ def metric_names(source: Path) -> dict[str, str]:
             if text and METRIC_NAME.match(text) and text.split("/")[0] in METRIC_ROOTS:
                 found.setdefault(text, f"{place}:{node.lineno}")
     return found
+
+
+def unread_settings(source: Path, keys: list[str]) -> list[str]:
+    """Settings whose name is read as an attribute nowhere outside the sections that declare them."""
+    read: set[str] = set()
+    for path in sorted(source.rglob("*.py")):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        read |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return [key for key in keys if key.rsplit(".", 1)[-1] not in read]

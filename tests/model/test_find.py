@@ -51,6 +51,7 @@ def test_the_home_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "said"),
     [
         ("smollm-135m", "did you mean smollm2-135m"),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", "did you mean smollm2-135m"),
         ("my-modle", "did you mean my-model"),
         ("./my-modle", r"there is no .*base/my-modle or .*work/my-modle; did you mean my-model"),
         ("/nowhere/at/all", r"there is no /nowhere/at/all; without a model at hand, smollm2-135m"),
@@ -83,6 +84,11 @@ def test_folders_that_are_no_model(place: Path) -> None:
     (place / "file.bin").write_text("")
     with pytest.raises(ModelError, match="is a file; name the folder"):
         find_model("file.bin", place)
+
+
+def test_an_empty_name(place: Path) -> None:
+    with pytest.raises(ModelError, match=r"model\.name is empty"):
+        find_model(" ", place)
 
 
 def test_a_folder_with_a_tokenizer_alone(place: Path) -> None:

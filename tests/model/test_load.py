@@ -225,7 +225,7 @@ def test_another_tokenizer(tmp_path: Path) -> None:
         == len(tiny_tokenizer()) + 1
     )
     with pytest.raises(
-        ModelError, match="has 367 tokens, but the model .* only 366; they do not belong together"
+        ModelError, match=r"has 367 tokens, but the model .* only 366; they do not belong together"
     ):
         _load(tmp_path / "model", tokenizer="words")
     assert len(_load(tmp_path / "model", tokenizer="tiny").tokenizer) == len(tiny_tokenizer())

@@ -11,7 +11,7 @@ def test_quiet_sets_back_what_was_set_also_after_an_exception() -> None:
     logging.set_verbosity_info()
     logging.enable_progress_bar()
     try:
-        with pytest.raises(ZeroDivisionError), quiet():
+        with pytest.raises(ZeroDivisionError), quiet():  # noqa: PT012
             assert logging.get_verbosity() == logging.ERROR
             assert not logging.is_progress_bar_enabled()
             assert not are_progress_bars_disabled()  # a download may show how far it is
@@ -32,10 +32,10 @@ def test_any_failure_is_one_sentence(error: Exception) -> None:
 
 
 def test_errors_of_ours_pass_and_pages_are_shortened() -> None:
-    with pytest.raises(ConfigError, match="^mine$"), reading("the model m"):
+    with pytest.raises(ConfigError, match=r"^mine$"), reading("the model m"):
         raise ConfigError("mine")
     with pytest.raises(ModelError) as caught, reading("the model m"):
-        raise OSError("\n".join(["first line", "", "second line", "third line"] + ["x" * 900]))
+        raise OSError("\n".join(["first line", "", "second line", "third line", "x" * 900]))
     assert str(caught.value) == "the model m cannot be read: OSError: first line second line"
 
 

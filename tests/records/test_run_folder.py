@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import RunFolderError
-from groupwise.records.run_folder import FILES, MANIFEST, RunFolder, create, read_manifest, write_manifest
+from groupwise.records.run_folder import (
+    FILES,
+    MANIFEST,
+    RunFolder,
+    create,
+    read_manifest,
+    refuse,
+    write_manifest,
+)
 
 
 def a_run(path: Path) -> RunFolder:
@@ -131,6 +139,26 @@ def test_an_overwrite_that_was_interrupted_can_be_repeated(
     assert files_under(folder.path) == set()
 
 
+def test_what_create_would_refuse_is_known_before_and_nothing_is_touched(tmp_path: Path) -> None:
+    folder = a_run(tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    before = files_under(tmp_path)
+    for path, overwrite, why in (
+        (folder.path, False, "not empty"),
+        (tmp_path / "mine", True, "no run of groupwise"),
+        (tmp_path / "mine" / "notes.txt", True, "is a file"),
+        (tmp_path / "mine" / "notes.txt" / "below", False, "cannot be written"),
+    ):
+        with pytest.raises(RunFolderError, match=why):
+            refuse(path, overwrite=overwrite)
+    refuse(folder.path, overwrite=True)
+    refuse(tmp_path / "new" / "run", overwrite=False)
+    refuse(None, overwrite=False)
+    assert files_under(tmp_path) == before
+    assert not (tmp_path / "new").exists()
+
+
 def test_overwrite_is_harmless_where_there_is_nothing(tmp_path: Path) -> None:
     assert create(tmp_path / "new", overwrite=True).rollouts_dir.is_dir()
 
@@ -142,7 +170,7 @@ def test_places_that_cannot_hold_a_run_are_named(tmp_path: Path) -> None:
         create(file, overwrite=True)
     with pytest.raises(RunFolderError, match=r"below cannot be written: .*irectory; choose another run\.dir"):
         create(file / "below", overwrite=False)
-    with pytest.raises(RunFolderError, match=r"cannot be written: File name too long"):
+    with pytest.raises(RunFolderError, match="File name too long; choose another"):
         create(tmp_path / ("x" * 300), overwrite=False)
     assert file.read_text() == "x"
 

@@ -134,7 +134,7 @@ def test_trainer_state_reads_as_trls() -> None:
 
 @pytest.mark.parametrize("function", [fragile, fragile_later])
 def test_an_exception_is_blamed_on_its_rollout_alone(function: Any) -> None:
-    texts = ["abcd"] * 5 + ["abc" * 1, "abcde", "abcd"]
+    texts = ["abcd"] * 5 + ["abc", "abcde", "abcd"]
     rewards = one(function, on_failure="drop")
     verdicts = rewards.score(*pairs(texts))
     assert [v.reward for v in verdicts] == [1.0] * 5 + [None, 0.5, 1.0]  # 1/(4-3), 1/(5-3)
@@ -150,9 +150,8 @@ def test_an_exception_is_blamed_on_its_rollout_alone(function: Any) -> None:
 @pytest.mark.parametrize("function", [fragile, fragile_later])
 def test_under_fail_an_exception_ends_the_run_with_its_place_and_cause(function: Any) -> None:
     rewards = one(function, label="mine")
-    long = "abc" + " " * 0
     with pytest.raises(RewardError) as caught:
-        values(rewards, ["abcd", long])
+        values(rewards, ["abcd", "abc"])
     assert "the reward 'mine' failed on rollout 1 (completion 'abc'): ZeroDivisionError" in str(caught.value)
     assert "set rewards[0].on_failure to drop or value" in str(caught.value)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -202,6 +201,23 @@ def test_a_batch_that_fails_as_a_whole_but_in_no_part() -> None:
     ):
         values(one(reward), ["a", "b"])
     assert values(one(reward, on_failure="drop"), ["a", "b"]) == [1.0, 1.0]
+
+
+def test_a_call_for_one_rollout_gets_all_that_is_its_own() -> None:
+    def reward(prompts, completions, completion_ids, stop_reasons, answer):  # type: ignore[no-untyped-def]
+        if len(completions) > 1:
+            raise OSError("one at a time")
+        said = [prompts[0][-1], completions[0], str(completion_ids[0][0]), stop_reasons[0][0], answer[0]]
+        return [
+            float(said == {"a": ["0", "a", "7", "s", "x"], "b": ["1", "b", "8", "l", "y"]}[completions[0]])
+        ]
+
+    given = {
+        "columns": {"answer": ["x", "y"]},
+        "ids": [[7], [8]],
+        "stop": [StopReason.STOP, StopReason.LENGTH],
+    }
+    assert values(one(reward, on_failure="drop"), ["a", "b"], **given) == [1.0, 1.0]
 
 
 def test_what_a_failed_call_logged_is_not_kept() -> None:

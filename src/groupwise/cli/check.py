@@ -8,10 +8,10 @@ from groupwise.cli.words import CONFIG, SETTINGS
 
 
 def check(config: Annotated[str, CONFIG], settings: Annotated[list[str] | None, SETTINGS] = None) -> None:
-    """Check a configuration, its data and its rewards without loading the model.
+    """Check a configuration, its data and rewards.
 
-    Does the arithmetic of a batch in words, scores two made-up completions, and questions settings far outside what
-    is usual.
+    The model is not loaded. Does the arithmetic of a batch in words, scores two made-up completions, and questions
+    settings far outside what is usual.
     """
     from groupwise.config import load
     from groupwise.training.inputs import read_inputs

@@ -27,7 +27,9 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Write the numbers and every response as JSON.")
     ] = None,
 ) -> None:
-    """Measure a model on held-out prompts with the configuration's rewards.
+    """Measure a model on held-out prompts.
+
+    The configuration's rewards decide; every response can be written to a file.
 
     Example: groupwise eval runs/first --temperature 1 --samples 4 --output result.json
     """

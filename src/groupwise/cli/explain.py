@@ -17,9 +17,10 @@ def explain(
         ),
     ],
 ) -> None:
-    """Print the objective as a formula with its numbers, and where each setting came from.
+    """Print the objective as a formula.
 
-    Several names are shown side by side, and the factors that differ are marked.
+    With the configuration's numbers in it, and where each setting came from. Several names are shown side by side,
+    and the factors that differ are marked.
 
     Example: groupwise explain grpo dr_grpo
     """
@@ -30,7 +31,9 @@ def explain(
     settings = [word for word in words if "=" in word]
     named = [word for word in words if "=" not in word]
     if not named:
-        raise ConfigError("explain: name a preset or a configuration as well, for example `groupwise explain grpo`")
+        raise ConfigError(
+            "explain: name a preset or a configuration as well, for example `groupwise explain grpo`"
+        )
     opened = [(name, open_named(name, settings)) for name in named]
     if len(opened) == 1:
         print(formula(*opened[0]))

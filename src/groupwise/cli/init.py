@@ -9,7 +9,9 @@ import typer
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder; made if need be.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder; made if need be.", show_default=False)
+    ],
 ) -> None:
     """Write a configuration, data and a reward to start from.
 

@@ -32,7 +32,6 @@ _CLOSED = 141  # as a shell reports a program that a closed pipe ended
 
 app = typer.Typer(
     name="groupwise",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # importing rich would double the time of --help
     pretty_exceptions_enable=False,
@@ -82,8 +81,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or os.environ.get("GROUPWISE_DEBUG", "0") not in ("", "0")
-    words = [word for word in words if word != "--debug"]  # it is welcome anywhere: it is added after an error
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads would fight for the cores of a busy machine
+    # --debug is welcome anywhere, since it is added after an error; alone, the command prints its help.
+    words = [word for word in words if word != "--debug"] or ["--help"]
+    # Before torch is imported: threads that wait actively fight for the cores of a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         code = _verb_of(words)
@@ -122,7 +123,9 @@ def _told(error: BaseException) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _CLOSED
         case SystemExit():
-            return _say(f"error: code of yours called sys.exit({error.code!r}), which would end the run; remove it", 2)
+            return _say(
+                f"error: code of yours called sys.exit({error.code!r}), which would end the run; remove it", 2
+            )
         case _ if isinstance(error, _UsageError):
             return _say(f"error: {_usage(error)}", 2)
         case _ if _out_of_memory(error):
@@ -143,12 +146,14 @@ def _say(sentence: str, code: int) -> int:
 
 def _usage(error: Any) -> str:
     """The complaint of the command line's parser, with what was probably meant."""
-    said = error.format_message().rstrip(".")
+    said: str = error.format_message().rstrip(".")
     wrong = getattr(error, "option_name", None)
     verb = error.ctx.command if error.ctx is not None else None
     path = error.ctx.command_path if error.ctx is not None else "groupwise"
     if wrong is not None and verb is not None:
-        options = [option for parameter in verb.params for option in parameter.opts if option.startswith("--")]
+        options = [
+            option for parameter in verb.params for option in parameter.opts if option.startswith("--")
+        ]
         near = nearest(wrong, options)
         return f"{path} has no option {wrong}{_instead(wrong, near)}"
     if "did you mean" in said.lower():

@@ -12,7 +12,9 @@ def score(
     reward: Annotated[
         str,
         typer.Argument(
-            metavar="REWARD", help="A built-in scorer, module:function or file.py:function.", show_default=False
+            metavar="REWARD",
+            help="A built-in scorer, module:function or file.py:function.",
+            show_default=False,
         ),
     ],
     file: Annotated[
@@ -23,9 +25,12 @@ def score(
             show_default=False,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="JSONL to write.", show_default=False)],
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="JSONL to write.", show_default=False)
+    ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the reward; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the reward; may be repeated."),
     ] = None,
     columns: Annotated[
         list[str] | None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from groupwise.cli.stopped import Stopped
 from groupwise.cli.words import CONFIG, SETTINGS
 
@@ -50,7 +48,11 @@ def ending(run: Run, result: Result) -> list[str]:
     before = next((value for step, value in measured if step == 0), None)
     after = next((value for step, value in reversed(measured) if step == run.steps), None)
     if before is not None or after is not None:
-        shown = [f"{value:.1%} {when}" for value, when in ((before, "before"), (after, "after")) if value is not None]
+        shown = [
+            f"{value:.1%} {when}"
+            for value, when in ((before, "before"), (after, "after"))
+            if value is not None
+        ]
         lines.append(f"held-out pass@1  {', '.join(shown)} (of {len(run.held_out)} prompts)")
     rewards = result.series("reward/mean")
     if rewards:

@@ -13,7 +13,9 @@ SOURCE: Any = typer.Argument(
     show_default=False,
 )
 SETTINGS: Any = typer.Argument(
-    metavar="[KEY=VALUE]...", help="Settings that replace the file's, such as training.steps=10.", show_default=False
+    metavar="[KEY=VALUE]...",
+    help="Settings that replace the file's, such as training.steps=10.",
+    show_default=False,
 )
 MODEL: Any = typer.Option(
     "--model", metavar="FOLDER", help="Another model: a model folder, a run folder, a .gguf file or a hub id."

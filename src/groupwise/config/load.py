@@ -94,7 +94,9 @@ def _resolve(tree: dict[str, Any], place: str, overrides: Sequence[str], base: P
     if filled is not config:
         origins["objective.aggregation.length"] = "rollout.max_new_tokens"
     if config.run.base is not None:
-        base = base / Path(config.run.base).expanduser()
+        # Stated in full, so that a configuration that is loaded once more does not go down the folders twice.
+        base = (base / Path(config.run.base).expanduser()).resolve()
+        filled = filled.model_copy(update={"run": filled.run.model_copy(update={"base": str(base)})})
     return LoadedConfig(config=filled, origins=origins, base=base)
 
 

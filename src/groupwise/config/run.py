@@ -144,5 +144,3 @@ class RunConfig(Section):
                 f"evaluate.samples is {self.evaluate.samples}, but at temperature 0 all samples are the same; "
                 "set evaluate.temperature above 0 or samples to 1"
             )
-        if self.evaluate.every_steps is not None and self.prompts.held_out is None:
-            raise ValueError("evaluate.every_steps is set, but there is no prompts.held_out to evaluate on")

@@ -69,7 +69,7 @@ class _Dumper(yaml.SafeDumper):
 def _dump_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     # Quote whatever either reader would take for something else.
     resolved = _Loader("").resolve(yaml.ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]
-    style = '"' if resolved != "tag:yaml.org,2002:str" or "\n" in value else None
+    style = '"' if resolved != "tag:yaml.org,2002:str" or not value.isprintable() else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

@@ -79,52 +79,54 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The largest value; NaN when empty."""
+    """The largest value; NaN when empty, and when one of the values is NaN."""
 
-    largest: float = -math.inf
+    largest: float | None = None
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Largest:
         """The largest of some values."""
-        return cls(max((float(v) for v in values), default=-math.inf))
+        array = np.asarray(list(values), dtype=np.float64)
+        return cls(float(array.max())) if array.size else cls()  # NumPy's keeps NaN wherever it stands
 
     @property
     def value(self) -> float:
         """The largest value."""
-        return math.nan if self.largest == -math.inf else self.largest
+        return math.nan if self.largest is None else self.largest
 
     @property
     def empty(self) -> bool:
         """True when it summarises no value."""
-        return self.largest == -math.inf
+        return self.largest is None
 
     def __add__(self, other: Largest) -> Largest:
-        return Largest(max(self.largest, other.largest))
+        return Largest.of([v for v in (self.largest, other.largest) if v is not None])
 
 
 @dataclass(frozen=True, slots=True)
 class Smallest:
-    """The smallest value; NaN when empty."""
+    """The smallest value; NaN when empty, and when one of the values is NaN."""
 
-    smallest: float = math.inf
+    smallest: float | None = None
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Smallest:
         """The smallest of some values."""
-        return cls(min((float(v) for v in values), default=math.inf))
+        array = np.asarray(list(values), dtype=np.float64)
+        return cls(float(array.min())) if array.size else cls()
 
     @property
     def value(self) -> float:
         """The smallest value."""
-        return math.nan if self.smallest == math.inf else self.smallest
+        return math.nan if self.smallest is None else self.smallest
 
     @property
     def empty(self) -> bool:
         """True when it summarises no value."""
-        return self.smallest == math.inf
+        return self.smallest is None
 
     def __add__(self, other: Smallest) -> Smallest:
-        return Smallest(min(self.smallest, other.smallest))
+        return Smallest.of([v for v in (self.smallest, other.smallest) if v is not None])
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,8 @@ def find_model(
     Raises:
         ModelError: no such model, or not one that can be loaded; says where it was looked for and what is near.
     """
+    if not name.strip():
+        raise ModelError(f"{key} is empty; {EMBEDDED} is the embedded model")
     if name == EMBEDDED:
         find_gguf()
         return name
@@ -145,7 +147,9 @@ def _near(name: str, base: Path) -> str:
             for path in folder.iterdir():
                 if path.suffix == ".gguf" or os.path.isfile(path / "config.json"):
                     known[path.name] = str(wanted.parent / path.name)
-    near = registry.nearest(wanted.name, known)
+    spelled = {each.lower(): each for each in known}
+    found = registry.nearest(wanted.name.lower(), spelled)
+    near = None if found is None else spelled[found]
     return (
         f"; did you mean {known[near]}?"
         if near

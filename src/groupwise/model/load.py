@@ -17,6 +17,7 @@ A model saved after training carries the first two.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from transformers import CONFIG_MAPPING, GenerationConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from transformers.models.auto.tokenization_auto import AutoTokenizer
+from transformers.utils.hub import cached_file
 
 from groupwise import registry
 from groupwise.config.model import LoraConfig, ModelConfig
@@ -117,7 +119,7 @@ def load_policy(
     """Load the model and its tokenizer, and attach an adapter when one is asked for.
 
     A response ends at any of: the tokenizer's end-of-sequence token, those that the model's configuration and its
-    generation settings name (one id or a list), and `stop_tokens`. Ids outside the vocabulary cannot be drawn and are
+    generation settings state (one id or a list), and `stop_tokens`. Ids outside the vocabulary cannot be drawn and are
     left out.
 
     Args:
@@ -135,33 +137,26 @@ def load_policy(
     """
     device = resolve_device(config.device)
     tokenizer = load_tokenizer(config, base=base)
-    model = _load_model(config, base, seed)
+    model, stated = _load_model(config, base, seed)
     vocabulary = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > vocabulary:
         raise ModelError(
             f"the tokenizer {config.tokenizer or config.name} has {len(tokenizer)} tokens, but the model {config.name} "
             f"only {vocabulary}; they do not belong together"
         )
-    settings = (model.config, model.config.get_text_config(), model.generation_config)
     stop_ids = {_token_id(token, tokenizer, "rollout.stop_tokens") for token in stop_tokens}
-    stop_ids |= _ids(tokenizer.eos_token_id).union(
-        *(_ids(getattr(s, "eos_token_id", None)) for s in settings)
-    )
+    stop_ids |= _ids(tokenizer.eos_token_id).union(*(_ids(each.get("eos_token_id")) for each in stated))
     stop_ids = {i for i in stop_ids if 0 <= i < vocabulary}
     if not stop_ids:
         raise ModelError(
             f"the model {config.name} names no token that ends a response, so every rollout would run to the limit; "
             "name one in rollout.stop_tokens"
         )
-    pads = [
-        _ids(tokenizer.pad_token_id),
-        *(_ids(getattr(s, "pad_token_id", None)) for s in settings),
-        stop_ids,
-    ]
+    pads = [_ids(tokenizer.pad_token_id), *(_ids(each.get("pad_token_id")) for each in stated), stop_ids]
     pad = next(min(ids) for ids in pads if ids and 0 <= min(ids) < vocabulary)
     if tokenizer.pad_token_id != pad:
         tokenizer.pad_token_id = pad
-    _make_plain(model, stop_ids, pad)
+    _make_plain(model, tokenizer.bos_token_id, stop_ids, pad)
     model.to(device)
     return Policy(
         model=model if lora is None else attach(model, lora, seed=seed, base=base),
@@ -175,20 +170,20 @@ def load_policy(
     )
 
 
-def _load_model(config: ModelConfig, base: Path, seed: int) -> PreTrainedModel:
+def _load_model(config: ModelConfig, base: Path, seed: int) -> tuple[PreTrainedModel, list[dict[str, Any]]]:
+    """The model, and the settings in which its stop and pad ids are stated."""
     found = find_model(config.name, base, revision=config.revision)
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[config.dtype]
     if found == TINY:
-        return build_tiny(seed, dtype=dtype)[0]
+        model: Any = build_tiny(seed, dtype=dtype)[0]
+        return model, [model.config.to_dict()]
     what = f"the model {config.name}"
     if isinstance(found, Path) and found.suffix == ".gguf":
         model_class, model_config, weights = read_gguf(found)
         with reading(what):
             _without_dropout(model_config)
-            model: Any = model_class.from_pretrained(
-                None, config=model_config, state_dict=weights, dtype=dtype
-            )
-        return model
+            model = model_class.from_pretrained(None, config=model_config, state_dict=weights, dtype=dtype)
+        return model, [model_config.to_dict()]
     source = embedded_folder() if found == EMBEDDED else found
     with reading(what):
         model_config = _read_config(source, config)
@@ -200,18 +195,22 @@ def _load_model(config: ModelConfig, base: Path, seed: int) -> PreTrainedModel:
         model, report = AutoModelForCausalLM.from_pretrained(
             str(source),
             config=model_config,
+            generation_config=GenerationConfig(),  # in place of the folder's
             dtype=dtype,
             revision=config.revision,
             trust_remote_code=config.trust_remote_code,
             output_loading_info=True,
         )
+        files = [
+            _read_json(source, name, config.revision) for name in ("config.json", "generation_config.json")
+        ]
     missing = sorted(report["missing_keys"])
     if missing:  # transformers fills them with random numbers
         raise ModelError(
             f"{what} lacks the weights of {len(missing)} of its parameters, for example {missing[0]}; it may be "
             "damaged, or not be a causal language model"
         )
-    return model
+    return model, [*files, files[0].get("text_config") or {}]
 
 
 def _read_config(source: Path | str, config: ModelConfig) -> PreTrainedConfig:
@@ -221,11 +220,21 @@ def _read_config(source: Path | str, config: ModelConfig) -> PreTrainedConfig:
             str(source), revision=config.revision, trust_remote_code=config.trust_remote_code
         )
     except StrictDataclassFieldValidationError:
-        values, _ = PreTrainedConfig.get_config_dict(str(source), revision=config.revision)
+        values = _read_json(source, "config.json", config.revision)
         pad, kind = values.get("pad_token_id"), values.get("model_type")
         if not (isinstance(pad, list) and pad and kind in CONFIG_MAPPING):
             raise
         return CONFIG_MAPPING[kind].from_dict({**values, "pad_token_id": pad[0]})
+
+
+def _read_json(source: Path | str, name: str, revision: str | None) -> dict[str, Any]:
+    """A settings file as it is written; empty when there is none.
+
+    transformers' own objects hold a default, such as 2 for a Llama's stop token, where a file states nothing.
+    """
+    path = cached_file(str(source), name, revision=revision, _raise_exceptions_for_missing_entries=False)
+    values: dict[str, Any] = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    return values
 
 
 def _without_dropout(config: PreTrainedConfig) -> None:
@@ -237,14 +246,14 @@ def _without_dropout(config: PreTrainedConfig) -> None:
             setattr(config, name, 0.0)
 
 
-def _make_plain(model: PreTrainedModel, stop_ids: set[int], pad: int) -> None:
+def _make_plain(model: PreTrainedModel, bos: int | None, stop_ids: set[int], pad: int) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.modules.dropout._DropoutNd):
             module.p = 0.0  # in models whose code does not take the rate from the configuration
         elif isinstance(module, torch.nn.Embedding):
             module.padding_idx = None
     model.generation_config = GenerationConfig(
-        bos_token_id=model.config.get_text_config().bos_token_id,
+        bos_token_id=bos,
         eos_token_id=sorted(stop_ids) if len(stop_ids) > 1 else min(stop_ids),
         pad_token_id=pad,
     )

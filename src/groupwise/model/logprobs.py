@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from groupwise.model import attention
-from groupwise.model.shared_prefix import Family, hidden_states
+from groupwise.model.shared_prefix import Family, pack
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once: 16.8 million, 64 MB in float32."""
@@ -151,10 +151,18 @@ class TokenLogprobs:
             Shape [M] each, nats, with gradient where enabled.
         """
         if self.shared:
-            hidden_MD = hidden_states(self.backbone, families, self.head.weight.dtype)
-            targets_M = _targets(families, hidden_MD.device)
-            return head_logprobs(hidden_MD, self.head.weight, targets_M, temperature=temperature)
+            return self._shared(families, temperature, 0)
         return plain_logprobs(self.model, families, temperature=temperature)
+
+    def _shared(
+        self, families: Sequence[Family], temperature: float, longest_tokens: int
+    ) -> tuple[Tensor, Tensor]:
+        """Each different prediction once, handed to every response token that it serves."""
+        hidden_UD, packed = pack(self.backbone, families, self.head.weight.dtype, longest_tokens)
+        logprobs_U, entropy_U = head_logprobs(
+            hidden_UD, self.head.weight, packed.targets_U, temperature=temperature
+        )
+        return logprobs_U[packed.serves_M], entropy_U[packed.serves_M]
 
     def _probe(self, causal: Any, longest_tokens: int) -> str | None:
         if type(self.head) is not torch.nn.Linear or self.head.bias is not None:
@@ -174,9 +182,7 @@ class TokenLogprobs:
                 causal.set_attn_implementation(attention.NAME)
                 if causal.config._attn_implementation != attention.NAME:
                     return "its attention cannot be replaced"
-                hidden_MD = hidden_states(self.backbone, families, self.head.weight.dtype, longest_tokens)
-                targets_M = _targets(families, hidden_MD.device)
-                shared_M, _ = head_logprobs(hidden_MD, self.head.weight, targets_M, temperature=1.0)
+                shared_M, _ = self._shared(families, 1.0, longest_tokens)
         except attention.UnsupportedError as reason:
             return str(reason)
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:

@@ -1,6 +1,8 @@
-"""Training forward with each prompt computed once: one packed row of a prompt and all of its responses.
+"""Training forward with nothing computed twice: each prompt once, and what the responses to it have in common once.
 
-The gradient is that of the plain computation: the prompt's keys and values receive the sum over its responses.
+A micro-batch is one packed row of tokens. The responses of a group share their prompt, and responses that begin alike
+share their beginning too: they form a tree. The gradient is that of the plain computation, since a token that serves
+several responses receives the sum of what they send back.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from torch import Tensor
 
 from groupwise.model.attention import causal, fold_heads, run_packed
 
+_TREE_TOKENS = 1024
+"""A tree's attention is one square of tokens against tokens; above this many it costs more than sharing saves."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
@@ -26,149 +31,251 @@ class Family:
     responses: Sequence[NDArray[np.int32]]
     """Token ids of each response, shape [T_i]."""
 
-    @property
-    def unique_tokens(self) -> int:
-        """Tokens computed when the prompt is shared."""
-        return len(self.prompt_ids) + sum(len(r) for r in self.responses)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Branches:
+    """The response tokens of a family as they are computed, and what each predicts.
+
+    Only tokens that are followed by another are computed: the last of a response is an input to nothing.
+    """
+
+    token_ids: NDArray[np.int64]
+    """Computed tokens, shape [S]."""
+    depth: NDArray[np.int64]
+    """How many response tokens precede each, shape [S]."""
+    predict: NDArray[np.int64]
+    """For each different prediction, the computed token it comes from; -1 for the prompt's last. Shape [U]."""
+    target: NDArray[np.int64]
+    """The token it predicts, shape [U]."""
+    serves: NDArray[np.int64]
+    """For each response token, in order, its prediction. Shape [M]."""
+    visible: NDArray[np.bool_] | None
+    """[S, S], True where a computed token sees another; None when the responses are side by side in a rectangle."""
+    lengths: tuple[int, ...]
+    """Computed tokens of each response, when they are side by side."""
+
+
+def _side_by_side(responses: Sequence[NDArray[np.int32]]) -> _Branches:
+    """Each different response whole, one behind the other."""
+    seen: dict[bytes, int] = {}
+    index = [seen.setdefault(r.tobytes(), len(seen)) for r in responses]
+    unique = [np.frombuffer(key, dtype=np.int32) for key in seen]
+    lengths = [len(r) - 1 for r in unique]
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+    firsts = np.concatenate([[0], np.cumsum([len(r) for r in unique])[:-1]]).astype(np.int64)
+    predict = [np.concatenate([[-1], np.arange(s, s + n)]) for s, n in zip(starts, lengths, strict=True)]
+    return _Branches(
+        token_ids=np.concatenate([r[:-1] for r in unique]).astype(np.int64),
+        depth=np.concatenate([np.arange(n) for n in lengths]).astype(np.int64),
+        predict=np.concatenate(predict).astype(np.int64),
+        target=np.concatenate(unique).astype(np.int64),
+        serves=np.concatenate([np.arange(firsts[i], firsts[i] + len(unique[i])) for i in index]),
+        visible=None,
+        lengths=tuple(lengths),
+    )
+
+
+def _tree(responses: Sequence[NDArray[np.int32]]) -> _Branches:
+    """Responses that begin alike as one branch until they part."""
+    children: dict[tuple[int, int], int] = {}
+    parent: list[int] = []
+    target: list[int] = []
+    serves: list[int] = []
+    for response in responses:
+        node = -1
+        for token in response.tolist():
+            child = children.setdefault((node, token), len(parent))
+            if child == len(parent):
+                parent.append(node)
+                target.append(token)
+            node = child
+            serves.append(node)
+    inner = sorted(set(parent) - {-1})  # nodes with children are the inputs
+    place = {node: i for i, node in enumerate(inner)}
+    visible = np.zeros((len(inner), len(inner)), dtype=np.bool_)
+    depth = np.zeros(len(inner), dtype=np.int64)
+    for i, node in enumerate(inner):  # a parent comes before its children
+        if parent[node] >= 0:
+            above = place[parent[node]]
+            visible[i] = visible[above]
+            depth[i] = depth[above] + 1
+        visible[i, i] = True
+    return _Branches(
+        token_ids=np.array([target[node] for node in inner], dtype=np.int64),
+        depth=depth,
+        predict=np.array([place.get(node, -1) for node in parent], dtype=np.int64),
+        target=np.array(target, dtype=np.int64),
+        serves=np.array(serves, dtype=np.int64),
+        visible=visible,
+        lengths=(),
+    )
+
+
+def _branches(responses: Sequence[NDArray[np.int32]]) -> _Branches:
+    """The cheaper arrangement: a tree where beginnings are shared and it is small."""
+    flat = _side_by_side(responses)
+    if len(flat.lengths) < 2 or len(flat.token_ids) > 4 * _TREE_TOKENS:
+        return flat
+    tree = _tree(responses)
+    small = len(tree.token_ids) <= _TREE_TOKENS
+    return tree if small and len(tree.token_ids) < 0.95 * len(flat.token_ids) else flat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Where one family lies in the packed row."""
+    """Where one family lies in the packed row, and how its responses attend."""
 
     prompt: slice
     responses: slice
-    gather: Tensor | None
-    """Index [G, T] into the family's response tokens, or None when all are equally long."""
-    scatter: Tensor | None
-    """Index of each response token in the flattened [G * T]."""
-    rows: int
-    longest: int
     mask: Tensor
-    """Additive, [T, prompt + T]: 0 where a response token may look."""
+    """Additive: [T, prompt + T] of a rectangle, [S, prompt + S] of a tree; 0 where a token may look."""
+    rows: int
+    """Responses of a rectangle; 0 for a tree."""
+    gather: Tensor | None
+    """Index [rows, T] into the family's response tokens; None when all are equally long."""
+    scatter: Tensor | None
+    """Index of each response token in the flattened [rows * T]."""
 
 
 class PackedFamilies:
-    """The layout of a micro-batch of families in one row: prompt, response, response, ..., next prompt, ...
-
-    The last token of a response is an input to nothing, so it is left out of the row; the log-prob of the first
-    token of each response comes from the prompt's last position.
-    """
+    """The layout of a micro-batch in one row: a prompt, its responses, the next prompt, its responses, ..."""
 
     def __init__(self, families: Sequence[Family], device: torch.device, dtype: torch.dtype) -> None:
-        ids: list[NDArray[np.int32]] = []
+        ids: list[NDArray[np.int64]] = []
         positions: list[NDArray[np.int64]] = []
         predict: list[NDArray[np.int64]] = []
+        targets: list[NDArray[np.int64]] = []
+        serves: list[NDArray[np.int64]] = []
         self.blocks: list[_Block] = []
-        start = 0
         self.longest_tokens = 0
+        start = predictions = 0
         for family in families:
             n = len(family.prompt_ids)
-            inputs = [r[:-1] for r in family.responses]
-            lengths = [len(x) for x in inputs]
-            prompt = slice(start, start + n)
-            responses = slice(start + n, start + n + sum(lengths))
-            ids += [family.prompt_ids, *inputs]
-            positions += [np.arange(n), *(np.arange(n, n + k) for k in lengths)]
-            offset = responses.start
-            for k in lengths:
-                predict.append(np.concatenate([[prompt.stop - 1], np.arange(offset, offset + k)]))
-                offset += k
-            self.blocks.append(_block(prompt, responses, lengths, device, dtype))
-            self.longest_tokens = max(self.longest_tokens, n + max(lengths, default=0))
-            start = responses.stop
-        self.token_ids_S = torch.from_numpy(np.concatenate(ids).astype(np.int64)).to(device)
-        self.positions_S = torch.from_numpy(np.concatenate(positions).astype(np.int64)).to(device)
-        self.predict_M = torch.from_numpy(np.concatenate(predict).astype(np.int64)).to(device)
-        """Packed position whose logits predict each response token, in order."""
+            branches = _branches(family.responses)
+            s = len(branches.token_ids)
+            prompt, responses = slice(start, start + n), slice(start + n, start + n + s)
+            ids += [family.prompt_ids.astype(np.int64), branches.token_ids]
+            positions += [np.arange(n), n + branches.depth]
+            predict.append(
+                np.where(branches.predict < 0, responses.start - 1, responses.start + branches.predict)
+            )
+            targets.append(branches.target)
+            serves.append(predictions + branches.serves)
+            self.blocks.append(_block(prompt, responses, branches, device, dtype))
+            self.longest_tokens = max(self.longest_tokens, n + max(len(r) for r in family.responses) - 1)
+            start, predictions = responses.stop, predictions + len(branches.target)
+
+        def on_device(parts: list[NDArray[np.int64]]) -> Tensor:
+            return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
+
+        self.token_ids_S = on_device(ids)
+        self.positions_S = on_device(positions)
+        self.predict_U = on_device(predict)
+        """Packed position that each different prediction comes from."""
+        self.targets_U = on_device(targets)
+        """The token that it predicts."""
+        self.serves_M = on_device(serves)
+        """The prediction of each response token, in the order of families, responses and tokens."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See `attention.Layout`. Prompts attend to themselves; each response to its prompt and itself."""
         parts: list[Tensor] = []
         for block in self.blocks:
-            prompt_key, prompt_value = key[:, block.prompt], value[:, block.prompt]
-            parts.append(causal(query[:, block.prompt], prompt_key, prompt_value, scaling).transpose(0, 1))
-            if block.longest:
-                parts.append(self._responses(block, query, key, value, prompt_key, prompt_value, scaling))
+            prompt = key[:, block.prompt], value[:, block.prompt]
+            parts.append(causal(query[:, block.prompt], *prompt, scaling).transpose(0, 1))
+            if block.responses.stop > block.responses.start:
+                own = query[:, block.responses], key[:, block.responses], value[:, block.responses]
+                attend = _rectangle if block.rows else _square
+                parts.append(attend(block, own, prompt, scaling))
         return torch.cat(parts)
 
-    def _responses(
-        self,
-        block: _Block,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        prompt_key: Tensor,
-        prompt_value: Tensor,
-        scaling: float,
-    ) -> Tensor:
-        own_query, own_key, own_value = (
-            _rows(x[:, block.responses], block) for x in (query, key, value)
-        )  # [G, heads, T, D]
-        keys = torch.cat([prompt_key.expand(block.rows, *prompt_key.shape), own_key], dim=2)
-        values = torch.cat([prompt_value.expand(block.rows, *prompt_value.shape), own_value], dim=2)
-        heads, key_heads = query.shape[0], key.shape[0]
-        out = F.scaled_dot_product_attention(
-            fold_heads(own_query, key_heads),
-            keys,
-            values,
-            attn_mask=block.mask.to(query.dtype).repeat(heads // key_heads, 1),
-            scale=scaling,
-        ).reshape(block.rows, heads, block.longest, -1)
-        flat = out.transpose(1, 2).reshape(block.rows * block.longest, heads, -1)
-        return flat if block.scatter is None else flat[block.scatter]
+
+def _square(
+    block: _Block, own: tuple[Tensor, Tensor, Tensor], prompt: tuple[Tensor, Tensor], scaling: float
+) -> Tensor:
+    """A tree's tokens against its prompt and each other, [S, heads, D]."""
+    query, key, value = own
+    heads, key_heads = query.shape[0], key.shape[0]
+    out = F.scaled_dot_product_attention(
+        fold_heads(query, key_heads).unsqueeze(0),
+        torch.cat([prompt[0], key], dim=1).unsqueeze(0),
+        torch.cat([prompt[1], value], dim=1).unsqueeze(0),
+        attn_mask=block.mask.to(query.dtype).repeat(heads // key_heads, 1),
+        scale=scaling,
+    )
+    return out.reshape(heads, query.shape[1], -1).transpose(0, 1)
+
+
+def _rectangle(
+    block: _Block, own: tuple[Tensor, Tensor, Tensor], prompt: tuple[Tensor, Tensor], scaling: float
+) -> Tensor:
+    """Each response against its prompt and itself, [S, heads, D]; short ones are padded behind their end."""
+    query, key, value = (_rows(x, block) for x in own)  # [rows, heads, T, D]
+    heads, key_heads, longest = query.shape[1], key.shape[1], query.shape[2]
+    out = F.scaled_dot_product_attention(
+        fold_heads(query, key_heads),
+        torch.cat([prompt[0].expand(block.rows, *prompt[0].shape), key], dim=2),
+        torch.cat([prompt[1].expand(block.rows, *prompt[1].shape), value], dim=2),
+        attn_mask=block.mask.to(query.dtype).repeat(heads // key_heads, 1),
+        scale=scaling,
+    ).reshape(block.rows, heads, longest, -1)
+    flat = out.transpose(1, 2).reshape(block.rows * longest, heads, -1)
+    return flat if block.scatter is None else flat[block.scatter]
 
 
 def _rows(x: Tensor, block: _Block) -> Tensor:
-    """[heads, tokens of all responses, D] to [G, heads, T, D]; short responses are padded behind their end."""
+    """[heads, tokens of all responses, D] to [rows, heads, T, D]."""
     if block.gather is None:
-        return x.reshape(x.shape[0], block.rows, block.longest, -1).transpose(0, 1)
+        return x.reshape(x.shape[0], block.rows, -1, x.shape[-1]).transpose(0, 1)
     return x[:, block.gather].transpose(0, 1)
 
 
 def _block(
-    prompt: slice, responses: slice, lengths: list[int], device: torch.device, dtype: torch.dtype
+    prompt: slice, responses: slice, branches: _Branches, device: torch.device, dtype: torch.dtype
 ) -> _Block:
-    rows, longest = len(lengths), max(lengths, default=0)
     gather = scatter = None
-    if longest and min(lengths) < longest:
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        column = np.arange(longest)
-        inside = column[None, :] < np.array(lengths)[:, None]
-        # What lies behind a response's end is never seen by it (causal) and never read back, so any token serves.
-        gather = torch.from_numpy(np.where(inside, starts[:, None] + column[None, :], 0)).to(device)
-        scatter = torch.from_numpy(np.flatnonzero(inside)).to(device)
+    if branches.visible is not None:
+        visible = branches.visible
+    else:
+        lengths = np.array(branches.lengths)
+        longest = int(lengths.max(initial=0))
+        visible = np.tri(longest, dtype=np.bool_)
+        if longest and lengths.min() < longest:
+            starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+            column = np.arange(longest)
+            inside = column[None, :] < lengths[:, None]
+            # What lies behind a response's end is never seen by it and never read back, so any token serves.
+            gather = torch.from_numpy(np.where(inside, starts[:, None] + column[None, :], 0)).to(device)
+            scatter = torch.from_numpy(np.flatnonzero(inside)).to(device)
     n = prompt.stop - prompt.start
-    mask = torch.zeros(longest, n + longest, device=device, dtype=dtype)
-    mask[:, n:].masked_fill_(
-        torch.ones(longest, longest, dtype=torch.bool, device=device).triu(1), float("-inf")
-    )
+    mask = torch.zeros(len(visible), n + len(visible), device=device, dtype=dtype)
+    mask[:, n:].masked_fill_(torch.from_numpy(~visible).to(device), float("-inf"))
     return _Block(
         prompt=prompt,
         responses=responses,
+        mask=mask,
+        rows=len(branches.lengths),
         gather=gather,
         scatter=scatter,
-        rows=rows,
-        longest=longest,
-        mask=mask,
     )
 
 
-def hidden_states(
+def pack(
     backbone: torch.nn.Module, families: Sequence[Family], dtype: torch.dtype, longest_tokens: int = 0
-) -> Tensor:
-    """The hidden state that predicts each response token, prompts computed once.
+) -> tuple[Tensor, PackedFamilies]:
+    """Run a micro-batch through the model's layers, nothing twice.
 
     Args:
         backbone: the model without its head, with `attention.NAME` as its attention.
-        families: prompts and their responses.
+        families: prompts and their responses; every response has a token.
         dtype: of the model's activations.
         longest_tokens: longest sequence to answer for, when longer ones than these are to come.
 
     Returns:
-        Shape [M, hidden] for the M response tokens, in the order of families, responses and tokens.
+        The hidden state behind each different prediction, shape [U, hidden], and the layout, which says what each
+        predicts and which response tokens it serves.
     """
-    device = next(backbone.parameters()).device
-    packed = PackedFamilies(families, device, dtype)
+    packed = PackedFamilies(families, next(backbone.parameters()).device, dtype)
     packed.longest_tokens = max(packed.longest_tokens, longest_tokens)
-    return run_packed(backbone, packed.token_ids_S, packed.positions_S, packed)[packed.predict_M]
+    hidden = run_packed(backbone, packed.token_ids_S, packed.positions_S, packed)
+    return hidden[packed.predict_U], packed

@@ -150,23 +150,27 @@ def create(path: Path | None, *, overwrite: bool) -> RunFolder:
 def refuse(path: Path | None, *, overwrite: bool) -> None:
     """Find out whether `create` would refuse the folder, without touching anything.
 
-    To be called before a model is loaded, which takes long; whether the folder can be written is only tried by
-    `create`.
+    To be called before a model is loaded, which takes long. Only `create` really tries to write.
 
     Raises:
-        RunFolderError: the folder is not empty, or a file is in its place; names the remedy.
+        RunFolderError: the folder is not empty or may not be written, or a file is in its place; names the remedy.
     """
     if path is None:
         return
     try:
-        for place in (path, *path.parents):
-            if place.exists() and not place.is_dir():
-                raise RunFolderError(f"run.dir {path}: {place} is a file; choose another run.dir")
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"run.dir {path} is a file; choose another run.dir")
+        nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            reason = "may not be written" if nearest.is_dir() else "is not a directory"
+            raise RunFolderError(
+                f"run.dir {path} cannot be written: {nearest} {reason}; choose another run.dir"
+            )
         if not path.is_dir() or not any(path.iterdir()):
             return
     except OSError as error:
         raise RunFolderError(
-            f"run.dir {path} cannot be read: {error.strerror or error}; choose another run.dir"
+            f"run.dir {path} cannot be written: {error.strerror or error}; choose another run.dir"
         ) from error
     if not overwrite:
         raise RunFolderError(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from groupwise.errors import RewardError
 from groupwise.records import Group, Prompt, Rollout, Verdict
 from groupwise.rollouts.engine import Engine, Sampling
 
@@ -43,6 +44,10 @@ def collect(
         score: the rewards.
         group_size: rollouts per prompt.
         seed: see `Engine.generate`.
+
+    Raises:
+        EngineError: sampling failed.
+        RewardError: scoring failed, or did not give one verdict per rollout.
     """
     started = time.perf_counter()
     rollouts_PG = engine.generate(prompts, sampling, group_size=group_size, seed=seed)
@@ -52,9 +57,15 @@ def collect(
         for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
         for rollout in rollouts
     ]
-    verdicts = iter(score([prompt for prompt, _ in flat], [rollout for _, rollout in flat]))
+    verdicts = score([prompt for prompt, _ in flat], [rollout for _, rollout in flat])
+    if len(verdicts) != len(flat):
+        raise RewardError(
+            f"scoring gave {len(verdicts)} verdicts for {len(flat)} rollouts; a score function returns one per "
+            "rollout, in the same order"
+        )
+    following = iter(verdicts)
     groups = [
-        Group(prompt=prompt, rollouts_G=tuple(rollouts), verdicts_G=tuple(next(verdicts) for _ in rollouts))
+        Group(prompt=prompt, rollouts_G=tuple(rollouts), verdicts_G=tuple(next(following) for _ in rollouts))
         for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
     ]
     return Collected(

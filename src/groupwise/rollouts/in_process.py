@@ -18,12 +18,12 @@ from groupwise.model.logprobs import TokenLogprobs
 from groupwise.records import Prompt, Rollout, StopReason
 from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.key_values import Decode, Prefill
-from groupwise.rollouts.sampling import Drawn, draw, uniforms
+from groupwise.rollouts.sampling import draw, uniforms
 
 _CACHES = ("cache", "past_key_values", "cache_params")
 """What models call their cache: transformers is renaming past_key_values; recurrent models differ."""
 _NO_CACHE = "the model keeps no cache, so it cannot be sampled token by token; choose another model.name"
-_COMPACT_AT = 0.8  # rows are dropped from the arrays when no more than this share of them is still running
+_COMPACT_AT = 0.8  # rows leave when no more than this share of them is still running
 
 
 class InProcessEngine:
@@ -113,19 +113,17 @@ class InProcessEngine:
         self, prompts: Sequence[Prompt], rows: Sequence[tuple[int, int]], responses: _Responses
     ) -> None:
         order = list(dict.fromkeys(p for p, _ in rows))
-        prompt_of_row = np.array([order.index(p) for p, _ in rows])
+        responses.stand_on(np.array([order.index(p) for p, _ in rows]))
         backbone, head = self.scorer.backbone, self.scorer.head
         prefill = Prefill([prompts[p].token_ids for p in order], self.policy.device)
         hidden = run_packed(backbone, prefill.token_ids_S, prefill.positions_S, prefill)[prefill.last_P]
-        logits = head(hidden)[torch.from_numpy(prompt_of_row).to(hidden.device)].float()
-        decode = Decode(prefill, prompt_of_row, capacity=responses.sampling.max_new_tokens)
-        while (token_R := responses.take(logits)) is not None:
-            kept = responses.compact()
-            if kept is not None:
-                decode.keep(kept)
-                token_R = token_R[kept]
+        decode = Decode(prefill, np.arange(len(order)), capacity=responses.sampling.max_new_tokens)
+        while responses.take(head(hidden).float()):
+            parents, token_R = responses.part()
+            if parents is not None:
+                decode.keep(parents)
             decode.length += 1
-            logits = head(run_packed(backbone, token_R, decode.positions_R, decode)).float()
+            hidden = run_packed(backbone, token_R, decode.positions_R, decode)
 
     def _decode_plain(
         self, prompts: Sequence[Prompt], rows: Sequence[tuple[int, int]], responses: _Responses
@@ -133,22 +131,26 @@ class InProcessEngine:
         """For models that do not take packed tokens: one prompt at a time, so that nothing is ever padded."""
         for p in dict.fromkeys(p for p, _ in rows):
             mine = np.array([i for i, (q, _) in enumerate(rows) if q == p])
-            responses.only(mine)
+            responses.stand_on(np.arange(len(mine)), mine)
             ids = torch.from_numpy(prompts[p].token_ids.astype(np.int64)).to(self.policy.device)[None]
             output = self.policy.model(input_ids=ids, use_cache=True, logits_to_keep=1)
             cache = _cache_of(output)
             try:
                 cache.batch_repeat_interleave(len(mine))
-            except AttributeError:  # a recurrent state cannot be repeated, so every rollout computes the prompt
+            except (
+                AttributeError
+            ):  # a recurrent state cannot be repeated, so every rollout computes the prompt
                 output = self.policy.model(
                     input_ids=ids.expand(len(mine), -1), use_cache=True, logits_to_keep=1
                 )
                 cache = _cache_of(output)
             logits = output.logits[:, -1].float()
             logits = logits.expand(len(mine), -1).clone()
-            while (token_R := responses.take(logits)) is not None:
+            while responses.take(logits):
                 output = self.policy.model(
-                    input_ids=token_R[:, None], use_cache=True, **{_cache_name(self.policy.model): cache}
+                    input_ids=responses.last_tokens[:, None],
+                    use_cache=True,
+                    **{_cache_name(self.policy.model): cache},
                 )
                 cache = _cache_of(output)
                 logits = output.logits[:, -1].float()
@@ -190,47 +192,60 @@ class _Responses:
         self.kept_NT = np.ones((n, limit), dtype=np.float32) if sampling.truncates else None
         self.length_N = np.zeros(n, dtype=np.int64)
         self.stopped_N = np.zeros(n, dtype=np.bool_)
-        self.only(np.arange(n))
 
-    def only(self, rows: NDArray[np.int64]) -> None:
-        """The model's rows now belong to these rollouts, all at their first token."""
-        self.rows = rows
-        self.running = np.ones(len(rows), dtype=np.bool_)
+    def stand_on(self, row_of: NDArray[np.int64], rollouts: NDArray[np.int64] | None = None) -> None:
+        """Start: the row of logits that each rollout stands on, for all rollouts or those given."""
+        self.rollouts = np.arange(len(row_of)) if rollouts is None else rollouts
+        self.row_of = row_of
+        self.rows = int(row_of.max()) + 1
+        self.running = np.ones(len(row_of), dtype=np.bool_)
         self.time = 0
 
-    def take(self, logits_RV: Tensor) -> Tensor | None:
-        """Draw the next token of every row; None when all have ended."""
-        uniform_R = self.uniform_NT[torch.from_numpy(self.rows).to(self.uniform_NT.device), self.time]
-        drawn: Drawn = draw(logits_RV, self.sampling, uniform_R)
-        token = drawn.token_R.cpu().numpy()
-        if not bool(drawn.logprob_R.isfinite().all()):
+    def take(self, logits_RV: Tensor) -> bool:
+        """Draw the next token of every rollout; False when all have ended."""
+        device = self.uniform_NT.device
+        uniform_N = self.uniform_NT[torch.from_numpy(self.rollouts).to(device), self.time]
+        drawn = draw(logits_RV, self.sampling, uniform_N, torch.from_numpy(self.row_of).to(device))
+        if not bool(drawn.logprob_N.isfinite().all()):
             raise EngineError(
                 "sampling met log-probs that are not finite: the model's weights hold NaN or infinity, or its logits "
                 "overflow; load an earlier checkpoint, or lower training.learning_rate"
             )
+        self.last_tokens = drawn.token_N
+        self.drawn = drawn.token_N.cpu().numpy()
         running = self.running
-        mine = self.rows[running]
-        self.token_NT[mine, self.time] = token[running]
-        self.logprob_NT[mine, self.time] = drawn.logprob_R.cpu().numpy()[running]
-        self.entropy_NT[mine, self.time] = drawn.entropy_R.cpu().numpy()[running]
-        if self.kept_NT is not None and drawn.kept_mass_R is not None:
-            self.kept_NT[mine, self.time] = drawn.kept_mass_R.cpu().numpy()[running]
+        mine = self.rollouts[running]
+        self.token_NT[mine, self.time] = self.drawn[running]
+        self.logprob_NT[mine, self.time] = drawn.logprob_N.cpu().numpy()[running]
+        self.entropy_NT[mine, self.time] = drawn.entropy_N.cpu().numpy()[running]
+        if self.kept_NT is not None and drawn.kept_mass_N is not None:
+            self.kept_NT[mine, self.time] = drawn.kept_mass_N.cpu().numpy()[running]
         self.time += 1
         self.length_N[mine] = self.time
-        stopped = torch.isin(drawn.token_R, self.stop).cpu().numpy()
-        self.stopped_N[self.rows[running & stopped]] = True
+        stopped = torch.isin(drawn.token_N, self.stop).cpu().numpy()
+        self.stopped_N[self.rollouts[running & stopped]] = True
         self.running = running & ~stopped
-        if self.time == self.sampling.max_new_tokens or not self.running.any():
-            return None
-        return drawn.token_R
+        return self.time < self.sampling.max_new_tokens and bool(self.running.any())
 
-    def compact(self) -> Tensor | None:
-        """Drop ended rows when there are many: the indexes of the rows that go on, or None to go on with all."""
-        if self.running.sum() > _COMPACT_AT * len(self.running):
-            return None
-        kept = np.flatnonzero(self.running)
-        self.rows, self.running = self.rows[kept], self.running[kept]
-        return torch.from_numpy(kept).to(self.uniform_NT.device)
+    def part(self) -> tuple[NDArray[np.int64] | None, Tensor]:
+        """The rows to compute next: one for each different response so far, shared by the rollouts that gave it.
+
+        Returns:
+            The row that each new row continues, or None to go on with the rows as they are; and each row's token.
+        """
+        device = self.uniform_NT.device
+        pairs = np.stack([self.row_of[self.running], self.drawn[self.running]])
+        different, index = np.unique(pairs, axis=1, return_inverse=True)
+        parents, tokens = different
+        if len(np.unique(parents)) == len(parents) > _COMPACT_AT * self.rows:
+            # Nothing parted and few rows ended: moving keys and values would cost more than the idle rows do.
+            token_R = np.zeros(self.rows, dtype=np.int64)
+            token_R[parents] = tokens
+            return None, torch.from_numpy(token_R).to(device)
+        self.rollouts, self.drawn = self.rollouts[self.running], self.drawn[self.running]
+        self.row_of, self.rows = index.reshape(-1), len(parents)
+        self.running = np.ones(len(self.rollouts), dtype=np.bool_)
+        return parents, torch.from_numpy(np.ascontiguousarray(tokens)).to(device)
 
 
 def _bytes_per_token(model: Any) -> int:
@@ -239,8 +254,8 @@ def _bytes_per_token(model: Any) -> int:
     heads = getattr(config, "num_attention_heads", None) or 1
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     key_heads = getattr(config, "num_key_value_heads", None) or heads
-    element: int = next(model.parameters()).element_size()
-    return 2 * key_heads * size * int(config.num_hidden_layers) * element
+    numbers: int = 2 * key_heads * size * config.num_hidden_layers
+    return numbers * int(next(model.parameters()).element_size())
 
 
 def _cache_name(model: torch.nn.Module) -> str:

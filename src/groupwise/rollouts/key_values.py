@@ -91,11 +91,15 @@ class Decode:
         else:
             self.prompt_keys, self.prompt_values = self.prefill.keys, self.prefill.values
 
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only (indexes, rising)."""
-        self.own_keys = {k: v[rows] for k, v in self.own_keys.items()}
-        self.own_values = {k: v[rows] for k, v in self.own_values.items()}
-        self._arrange(self.prompt_of_row[rows.cpu().numpy()])
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Go on with these rows: indexes, not falling. A row given twice parts into two with the same past."""
+        index = torch.from_numpy(rows).to(self.bias.device)
+        for held in (self.own_keys, self.own_values):
+            for layer, old in held.items():
+                new = old.new_empty(len(rows), *old.shape[1:])
+                new[:, :, : self.length] = old[:, :, : self.length].index_select(0, index)
+                held[layer] = new
+        self._arrange(self.prompt_of_row[rows])
 
     @property
     def positions_R(self) -> Tensor:

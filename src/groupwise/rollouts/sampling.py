@@ -22,15 +22,15 @@ _BLOCK = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """One token for each of R rows."""
+    """One token for each of N rollouts."""
 
-    token_R: Tensor
+    token_N: Tensor
     """Token ids."""
-    logprob_R: Tensor
+    logprob_N: Tensor
     """Natural-log probability under the distribution drawn from; greedy: under temperature 1."""
-    kept_mass_R: Tensor | None
+    kept_mass_N: Tensor | None
     """Probability that truncation kept; None without truncation."""
-    entropy_R: Tensor
+    entropy_N: Tensor
     """Entropy in nats before truncation."""
 
 
@@ -39,19 +39,22 @@ def uniforms(seed: Sequence[int], prompt_id: str, group_index: int, count: int) 
 
     Philox (Salmon et al. 2011), a counter-based generator, keyed by a hash of the arguments.
     """
-    name = repr((tuple(int(s) for s in seed), prompt_id, group_index)).encode()
+    name = repr((tuple(int(s) for s in seed), prompt_id, int(group_index))).encode()
     key = np.frombuffer(hashlib.sha256(name).digest()[:16], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
-def draw(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> Drawn:
-    """Draw one token per row.
+def draw(logits_RV: Tensor, sampling: Sampling, uniform_N: Tensor, row_N: Tensor | None = None) -> Drawn:
+    """Draw one token for each of N rollouts, several of which may stand on one row of logits.
 
     Args:
         logits_RV: shape [R, V], float32, not yet divided by the temperature. Overwritten.
         sampling: temperature and truncation.
-        uniform_R: shape [R], float64 in [0, 1).
+        uniform_N: shape [N], float64 in [0, 1).
+        row_N: the row of each rollout, shape [N]; None when each has its own, in order.
     """
+    if row_N is None:
+        row_N = torch.arange(len(uniform_N), device=logits_RV.device)
     if not sampling.greedy and sampling.temperature != 1:
         logits_RV = logits_RV.div_(sampling.temperature)
     top_R = logits_RV.amax(1, keepdim=True)
@@ -65,22 +68,22 @@ def draw(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> Drawn:
         dot_R = torch.linalg.vecdot(weight_RV, shifted_RV.clamp_min(-1e4))
     entropy_R = log_total_R - dot_R.double() / total_R
     if sampling.greedy:
-        token_R = shifted_RV.argmax(1)
+        token_N = shifted_RV.argmax(1)[row_N]
         kept_R = None
     else:
         kept_R = None
         if sampling.truncates:
             weight_RV = truncate(weight_RV, total_R, sampling)
             kept_R = weight_RV.sum(1, dtype=torch.float64) / total_R
-        token_R = invert(weight_RV, uniform_R)
-    logprob_R = shifted_RV.gather(1, token_R[:, None])[:, 0].double() - log_total_R
+        token_N = invert(weight_RV, uniform_N, row_N)
+    logprob_N = shifted_RV[row_N, token_N].double() - log_total_R[row_N]
     if kept_R is not None:
-        logprob_R = logprob_R - kept_R.log()
+        logprob_N = logprob_N - kept_R.log()[row_N]
     return Drawn(
-        token_R=token_R,
-        logprob_R=logprob_R.float(),
-        kept_mass_R=None if kept_R is None else kept_R.float(),
-        entropy_R=entropy_R.float(),
+        token_N=token_N,
+        logprob_N=logprob_N.float(),
+        kept_mass_N=None if kept_R is None else kept_R.float()[row_N],
+        entropy_N=entropy_R.float()[row_N],
     )
 
 
@@ -116,34 +119,36 @@ def truncate(weight_RV: Tensor, total_R: Tensor, sampling: Sampling) -> Tensor:
     return kept_RV
 
 
-def invert(weight_RV: Tensor, uniform_R: Tensor) -> Tensor:
+def invert(weight_RV: Tensor, uniform_N: Tensor, row_N: Tensor | None = None) -> Tensor:
     """The token at which the cumulative weight passes uniform * total: first the block, then the token in it.
 
     Args:
         weight_RV: unnormalised probabilities, shape [R, V], not all 0 in any row.
-        uniform_R: shape [R], float64 in [0, 1).
+        uniform_N: shape [N], float64 in [0, 1).
+        row_N: the row that each is drawn from, shape [N]; None when each has its own, in order.
 
     Returns:
-        Token ids, shape [R]; a token of weight 0 is never drawn.
+        Token ids, shape [N]; a token of weight 0 is never drawn.
     """
     rows, vocabulary = weight_RV.shape
+    if row_N is None:
+        row_N = torch.arange(rows, device=weight_RV.device)
     blocks = -(-vocabulary // _BLOCK)
     if blocks * _BLOCK != vocabulary:
         weight_RV = torch.nn.functional.pad(weight_RV, (0, blocks * _BLOCK - vocabulary))
     by_block_RBK = weight_RV.view(rows, blocks, _BLOCK)
-    mass_RB = by_block_RBK.sum(2, dtype=torch.float64).cumsum(1)
-    total_R = mass_RB[:, -1]
-    goal_R1 = (uniform_R * total_R).minimum(total_R * (1 - 1e-15))[
+    mass_NB = by_block_RBK.sum(2, dtype=torch.float64).cumsum(1)[row_N]
+    total_N = mass_NB[:, -1]
+    goal_N1 = (uniform_N * total_N).minimum(total_N * (1 - 1e-15))[
         :, None
     ]  # the product can round up to the total
-    block_R1 = torch.searchsorted(mass_RB, goal_R1, right=True).clamp_max(blocks - 1)
-    before_R1 = torch.where(block_R1 > 0, mass_RB.gather(1, (block_R1 - 1).clamp_min(0)), 0.0)
-    inside_RK = by_block_RBK[torch.arange(rows, device=weight_RV.device), block_R1[:, 0]]
-    mass_RK = inside_RK.cumsum(1, dtype=torch.float64)
+    block_N1 = torch.searchsorted(mass_NB, goal_N1, right=True).clamp_max(blocks - 1)
+    before_N1 = torch.where(block_N1 > 0, mass_NB.gather(1, (block_N1 - 1).clamp_min(0)), 0.0)
+    mass_NK = by_block_RBK[row_N, block_N1[:, 0]].cumsum(1, dtype=torch.float64)
     # Rounding may leave the goal a hair above the block's mass: the last token with weight is meant then.
-    goal_R1 = (goal_R1 - before_R1).clamp_min(0.0)
-    token_R1 = torch.searchsorted(mass_RK, goal_R1, right=True)
-    last_R1 = torch.searchsorted(mass_RK, mass_RK[:, -1:].contiguous(), right=False)
-    token_R1 = torch.minimum(token_R1, last_R1)
-    # NaN compares with nothing, so the search runs off the end; the caller sees the NaN in the log-prob.
-    return (block_R1[:, 0] * _BLOCK + token_R1[:, 0]).clamp_max(vocabulary - 1)
+    goal_N1 = (goal_N1 - before_N1).clamp_min(0.0)
+    token_N1 = torch.searchsorted(mass_NK, goal_N1, right=True)
+    last_N1 = torch.searchsorted(mass_NK, mass_NK[:, -1:].contiguous(), right=False)
+    token_N1 = torch.minimum(token_N1, last_N1)
+    # Weights that are not finite have no such token; any one stands in, and its log-prob is not finite either.
+    return (block_N1[:, 0] * _BLOCK + token_N1[:, 0]).clamp_max(vocabulary - 1)

@@ -91,6 +91,8 @@ def read_inputs(
         if rows[key]:
             check_rows(rows[key], config.prompts)
             scorers.check_columns(_columns(rows[key]), rows[key][0].source)
+    if config.evaluate.every_steps is not None and not rows["held_out"]:
+        raise ConfigError("evaluate.every_steps is set, but there is no prompts.held_out to evaluate on")
     if not rows["train"]:
         raise ConfigError("prompts.train is missing: name a JSONL file of prompts to train on")
     _refuse_overlap(rows["train"], rows["held_out"], config)

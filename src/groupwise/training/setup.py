@@ -14,7 +14,7 @@ from groupwise.config import RunConfig, yaml
 from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
-from groupwise.model.load import Policy, load_policy, load_tokenizer
+from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.reference import build_reference
 from groupwise.prompts.encode import encode
@@ -37,8 +37,6 @@ class Run:
 
     inputs: Inputs
     """Configuration, rewards and objective."""
-    folder: RunFolder
-    """Where everything is written."""
     policy: Policy
     """What is trained."""
     engine: Engine
@@ -71,6 +69,11 @@ class Run:
         """The configuration's values."""
         return self.inputs.config
 
+    @property
+    def folder(self) -> RunFolder:
+        """Where everything is written."""
+        return self.recorder.folder
+
     def score(self, step: int) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
         """The rewards, told which step it is."""
 
@@ -98,43 +101,26 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     Raises:
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
     """
-    config, base = inputs.config, inputs.loaded.base
-    console = console or Console(highlight=False, soft_wrap=True)
-    say: list[str] = []
+    config = inputs.config
     run_dir = Path(config.run.dir) if config.run.dir else None
     refuse(run_dir, overwrite=config.run.overwrite)
-    tokenizer = load_tokenizer(config.model, base=base)
     policy = load_policy(
         config.model,
         lora=config.lora,
         stop_tokens=config.rollout.stop_tokens,
-        base=base,
+        base=inputs.loaded.base,
         seed=config.run.seed,
     )
-    new_tokens = max(config.rollout.max_new_tokens, config.evaluate.max_new_tokens or 0)
-    limit = config.prompts.max_prompt_tokens or policy.context_tokens - new_tokens
-    if limit < 1 or limit + new_tokens > policy.context_tokens:
-        raise ConfigError(
-            f"prompts of up to {limit} tokens and {new_tokens} new ones do not fit the {policy.context_tokens} tokens "
-            f"of {policy.name}; lower rollout.max_new_tokens or prompts.max_prompt_tokens"
-        )
-    prompts, report = encode(inputs.train, config.prompts, tokenizer, limit_tokens=limit)
-    say += report.sentences()
-    held_out: list[Prompt] = []
-    if inputs.held_out:
-        held_out, held_out_report = encode(inputs.held_out, config.prompts, tokenizer, limit_tokens=limit)
-        say += held_out_report.sentences()
-    say += _overlap(prompts, held_out)
-    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + new_tokens
+    prompts, held_out, notices = _prompts(inputs, policy)
+    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = TokenLogprobs(policy.model, longest_tokens=longest)
-    say.append(
-        f"{policy.name} on {policy.device}, {sum(p.numel() for p in policy.model.parameters()) / 1e6:.1f} M weights, "
-        + (
-            "prompts computed once per group"
-            if scorer.shared
-            else f"prompts computed per rollout: {scorer.notice}"
-        )
+    size = sum(p.numel() for p in policy.model.parameters()) / 1e6
+    once = (
+        "prompts computed once per group"
+        if scorer.shared
+        else f"prompts computed per rollout: {scorer.notice}"
     )
+    notices.append(f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}")
     engine = InProcessEngine(policy, scorer, cache_megabytes=config.rollout.cache_megabytes)
     order = PromptOrder(
         len(prompts),
@@ -145,36 +131,19 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     )
     steps = config.training.steps or max(1, round((config.training.epochs or 1.0) * order.steps_per_epoch))
     optimizer = Optimizer(policy.model, config.training)
-    forward = _forward(scorer, config, policy)
+    forward = _forward(scorer, config)
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
-    reference_forward = reference_weights = None
+    reference = reference_forward = None
     if config.objective.kl.beta > 0:
         reference = build_reference(policy, reference=config.reference, lora=config.lora)
-        own = config.lora is not None
-        reference_forward = _forward(
-            scorer
-            if own
-            else TokenLogprobs(reference.model, longest_tokens=longest, share_prefix=scorer.shared),
-            config,
-            policy,
-        )
-        reference_weights = reference.weights
-    # Last, so that a run that cannot start leaves no folder and removes no earlier run.
-    folder = create(run_dir, overwrite=config.run.overwrite)
-    write_manifest(folder, seed=config.run.seed, command=sys.argv, data_files=inputs.data_files)
-    folder.config_file.write_text(annotated(inputs), encoding="utf-8")
-    terminal = Terminal(steps, console)
-    sinks: list[Sink] = []
-    if "terminal" in config.run.sinks:
-        for sentence in say:
-            terminal.say(sentence)
-        sinks.append(Guarded(terminal, "terminal", console))
-    if "tensorboard" in config.run.sinks:
-        sinks.append(Guarded(TensorBoard(folder.events_dir), "tensorboard", console))
+        if reference.model is policy.model:
+            reference_forward = forward
+        else:
+            own = TokenLogprobs(reference.model, longest_tokens=longest, share_prefix=scorer.shared)
+            reference_forward = _forward(own, config)
     return Run(
         inputs=inputs,
-        folder=folder,
         policy=policy,
         engine=engine,
         sampling=sampling,
@@ -194,12 +163,58 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         optimizer=optimizer,
         old_forward=None if sampler_serves else forward,
         reference_forward=reference_forward,
-        reference_weights=reference_weights,
-        recorder=Recorder(folder, sinks, save_rollouts=config.run.save_rollouts),
+        reference_weights=None if reference is None else reference.weights,
+        # Last, so that a run that cannot start leaves no folder and removes no earlier run.
+        recorder=_recorder(
+            inputs, run_dir, steps, notices, console or Console(highlight=False, soft_wrap=True)
+        ),
     )
 
 
-def _forward(scorer: TokenLogprobs, config: RunConfig, policy: Policy) -> Forward:
+def _new_tokens(config: RunConfig) -> int:
+    """Longest response, in training or evaluation."""
+    return max(config.rollout.max_new_tokens, config.evaluate.max_new_tokens or 0)
+
+
+def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt], list[str]]:
+    """Training and held-out prompts as token ids, and what to tell of them."""
+    config = inputs.config
+    new_tokens = _new_tokens(config)
+    limit = config.prompts.max_prompt_tokens or policy.context_tokens - new_tokens
+    if limit < 1 or limit + new_tokens > policy.context_tokens:
+        raise ConfigError(
+            f"prompts of up to {limit} tokens and {new_tokens} new ones do not fit the {policy.context_tokens} tokens "
+            f"of {policy.name}; lower rollout.max_new_tokens or prompts.max_prompt_tokens"
+        )
+    prompts, report = encode(inputs.train, config.prompts, policy.tokenizer, limit_tokens=limit)
+    notices = report.sentences()
+    held_out: list[Prompt] = []
+    if inputs.held_out:
+        held_out, report = encode(inputs.held_out, config.prompts, policy.tokenizer, limit_tokens=limit)
+        notices += report.sentences()
+    return prompts, held_out, notices + _overlap(prompts, held_out)
+
+
+def _recorder(
+    inputs: Inputs, run_dir: Path | None, steps: int, notices: Sequence[str], console: Console
+) -> Recorder:
+    """The run folder with its configuration and manifest, and the sinks."""
+    config = inputs.config.run
+    folder = create(run_dir, overwrite=config.overwrite)
+    write_manifest(folder, seed=config.seed, command=sys.argv, data_files=inputs.data_files)
+    folder.config_file.write_text(annotated(inputs), encoding="utf-8")
+    sinks: list[Sink] = []
+    if "terminal" in config.sinks:
+        terminal = Terminal(steps, console)
+        for sentence in notices:
+            terminal.say(sentence)
+        sinks.append(Guarded(terminal, "terminal", console))
+    if "tensorboard" in config.sinks:
+        sinks.append(Guarded(TensorBoard(folder.events_dir), "tensorboard", console))
+    return Recorder(folder, sinks, save_rollouts=config.save_rollouts)
+
+
+def _forward(scorer: TokenLogprobs, config: RunConfig) -> Forward:
     return Forward(
         scorer=scorer,
         temperature=config.rollout.temperature,
@@ -212,7 +227,9 @@ def _forward(scorer: TokenLogprobs, config: RunConfig, policy: Policy) -> Forwar
 def annotated(inputs: Inputs) -> str:
     """The resolved configuration as YAML, with a comment behind each value that did not come from a default."""
     tree = inputs.config.model_dump(mode="json")
-    tree["run"]["base"] = str(inputs.loaded.base.resolve())  # so that starting from the run folder finds everything
+    tree["run"]["base"] = str(
+        inputs.loaded.base.resolve()
+    )  # so that starting from the run folder finds everything
     origins = inputs.loaded.origins
     given = [
         f"#   {key} = {value!r}: {origins[key]}"

@@ -2,6 +2,11 @@
 
 The task: a model of random weights answers prompts of one line, and the reward is the share of lower-case letters in
 its response. No knowledge is needed, only that advantages push the right tokens of the right rollouts.
+
+The verdict compares the last quarter of the steps with the first. Measured rises, over seeds that share none with the
+tests: 0.40 with a std of 0.014 when all is well (12 seeds); 0.00 with a std of 0.011 at learning rate 0 and 0.031 with
+rewards shuffled, which lets the policy drift (30 seeds each, the largest 0.079); -0.39 with every sign flipped. The
+bound of 0.2 is 14, 19, 6 and more than 40 standard deviations away.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 
     from groupwise.training.inputs import Inputs
 
-RISE = 0.15
+RISE = 0.2
 """How much the reward has to rise, in units of reward: the mean of the last quarter of the steps less the first's."""
 
 CONTROLS = ("learning-rate-zero", "shuffled-rewards", "flipped-sign")
@@ -67,9 +72,10 @@ class Smoke:
     def sentence(self) -> str:
         """The verdict for people."""
         verdict, said = ("PASS", "rose") if self.passed else ("FAIL", "went")
+        rise = self.last - self.first
         return (
             f"{verdict}: the mean reward {said} from {self.first:.3f} in the first {self._quarter} of "
-            f"{len(self.rewards)} steps to {self.last:.3f} in the last {self._quarter}, by {self.last - self.first:+.3f} "
+            f"{len(self.rewards)} steps to {self.last:.3f} in the last {self._quarter}, by {rise:+.3f} "
             f"(at least {RISE:+} is asked), in {self.seconds:.0f} seconds"
         )
 
@@ -79,7 +85,11 @@ class Smoke:
 
 
 def smoke(
-    seed: int = 0, overrides: Sequence[str] = (), *, control: str | None = None, console: Console | None = None
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    *,
+    control: str | None = None,
+    console: Console | None = None,
 ) -> Smoke:
     """Train a tiny model on an obvious reward and say whether the reward rose.
 
@@ -93,20 +103,21 @@ def smoke(
     Raises:
         ConfigError: no such control, or a wrong setting.
     """
+    if control is not None and control not in CONTROLS:
+        near = nearest(control, CONTROLS)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(CONTROLS)}"
+        raise ConfigError(f"no control is called {control!r}; {hint}")
     from groupwise.config import load
     from groupwise.training import loop, setup
     from groupwise.training.inputs import read_inputs
 
-    if control is not None and control not in CONTROLS:
-        near = nearest(control, CONTROLS)
-        raise ConfigError(
-            f"no control is called {control!r}; {f'did you mean {near}?' if near else 'there are ' + ', '.join(CONTROLS)}"
-        )
     started = time.perf_counter()
     words = [f"run.seed={seed}", *overrides]
     if control == "learning-rate-zero":
         words.append("training.learning_rate=0")
-    reward: Callable[..., list[float]] = _dealt_out(seed) if control == "shuffled-rewards" else lowercase_share
+    reward: Callable[..., list[float]] = (
+        _dealt_out(seed) if control == "shuffled-rewards" else lowercase_share
+    )
     rows = [{"prompt": f"Give word number {i}."} for i in range(64)]
     with tempfile.TemporaryDirectory(prefix="groupwise-smoke-") as folder:
         tree = {**_CONFIG, "run": {**_CONFIG["run"], "dir": str(Path(folder) / "run")}}

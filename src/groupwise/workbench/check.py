@@ -1,0 +1,224 @@
+"""What can be said of a run before its model is loaded: the arithmetic of a batch, and a trial of the rewards."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import RunConfig
+from groupwise.config.ranges import questions
+from groupwise.errors import RunFolderError
+from groupwise.model.find import EMBEDDED, TINY, find_model
+from groupwise.prompts.load import Row, system_prompt
+from groupwise.prompts.order import PromptOrder
+from groupwise.records import Verdict
+from groupwise.records.run_folder import refuse
+from groupwise.rewards.reward import Batch
+from groupwise.training.inputs import Inputs
+
+NO_ANSWER = "I do not know."
+"""The second made-up completion; the first is what the row holds for a reward to read."""
+
+
+def check(inputs: Inputs) -> list[str]:
+    """What people want to know of a configuration before they start, as lines.
+
+    Args:
+        inputs: configuration, data and rewards, checked by being read.
+
+    Raises:
+        ModelError: the model is not one of ours and not a folder, where it can only be a folder.
+        RewardError: a reward failed on a made-up completion.
+    """
+    config = inputs.config
+    lines = [
+        _line("model", _model(inputs)),
+        _line("batch", batch_arithmetic(config)),
+        _line("", micro_batch_arithmetic(config)),
+        _line("training data", _data(inputs)),
+    ]
+    if inputs.held_out:
+        lines.append(_line("held out", _held_out(inputs)))
+    lines += [_line("rewards", _rewards(inputs)), *_trial(inputs)]
+    asked = questions(config)
+    lines += [_line("question" if i == 0 else "", question) for i, question in enumerate(asked)]
+    try:
+        refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
+    except RunFolderError as error:
+        lines.append(_line("note", str(error)))
+    return [*lines, f"{_called(inputs)} is fine"]
+
+
+def batch_arithmetic(config: RunConfig) -> str:
+    """How many rollouts a step has and how they are divided, in words."""
+    rollout, training = config.rollout, config.training
+    count = rollout.prompts_per_step * rollout.group_size
+    text = f"{rollout.prompts_per_step} prompts x {rollout.group_size} rollouts = {count} rollouts"
+    per_update = math.ceil(count / training.mini_batches)
+    if training.mini_batches > 1:
+        about = "" if count % training.mini_batches == 0 else "at most "
+        text += f", {training.mini_batches} mini-batches of {about}{per_update}"
+    limit = training.micro_batch_rollouts
+    if limit is not None:
+        micro = math.ceil(per_update / limit)
+        each = f"{limit} rollouts" if training.mini_batches > 1 else f"{limit}"
+        if micro == 1:
+            text += ", one micro-batch" + (" each" if training.mini_batches > 1 else "")
+        else:
+            text += f", {micro} micro-batches of {'at most ' if per_update % limit else ''}{each}"
+            text += " each" if training.mini_batches > 1 else ""
+    updates = training.mini_batches * training.updates_per_batch
+    if updates == 1:
+        return f"{text}, one update per batch"
+    passes = f"{training.updates_per_batch} pass{'es' if training.updates_per_batch > 1 else ''}"
+    return f"{text}, {updates} updates per batch ({passes} x {training.mini_batches} mini-batches)"
+
+
+def micro_batch_arithmetic(config: RunConfig) -> str:
+    """What the budget of tokens means for rollouts, as a sentence; the prompts' lengths are not known here."""
+    rollout, training = config.rollout, config.training
+    budget, longest = training.micro_batch_tokens, rollout.max_new_tokens
+    count = math.ceil(rollout.prompts_per_step * rollout.group_size / training.mini_batches)
+    prompt = config.prompts.max_prompt_tokens
+    rule = f"A forward pass takes at most {budget} tokens (training.micro_batch_tokens), each group's prompt once"
+    if count * longest <= budget:
+        sentence = f"{rule}; {count} responses of at most {longest} tokens are {count * longest} of them."
+    else:
+        full = max(1, budget // longest)
+        sentence = (
+            f"{rule}: at most {full} response{'s' if full > 1 else ''} of the full {longest}, so at least "
+            f"{math.ceil(count / full)} passes for {count} such responses, and fewer for shorter ones."
+        )
+    if prompt is not None:
+        safe = max(1, budget // (longest + prompt))
+        sentence += (
+            f" With prompts of at most {prompt} tokens it takes at least {safe}, so at most "
+            f"{math.ceil(count / safe)} pass{'es' if count > safe else ''}."
+        )
+    return sentence
+
+
+def _called(inputs: Inputs) -> str:
+    origins = {o for o in inputs.loaded.origins.values() if o not in ("default", "command line")}
+    files = sorted(o for o in origins if not o.startswith("preset ") and o != "rollout.max_new_tokens")
+    return files[0] if files else "the configuration"
+
+
+def _line(title: str, text: str) -> str:
+    return f"{title:<14}  {text}"
+
+
+def _model(inputs: Inputs) -> str:
+    name, base = inputs.config.model.name, inputs.loaded.base
+    # A hub id is left to the run: looking it up needs the network, which this machine may not have.
+    local = name in (EMBEDDED, TINY) or name.startswith((".", "/", "~")) or name.endswith(".gguf")
+    if local or any((root / name).exists() for root in (base, Path.cwd())):
+        find_model(name, base, revision=inputs.config.model.revision)
+        return f"{name}: it is there, and not loaded here"
+    return f"{name}: taken for a hub id, and not looked up here"
+
+
+def _data(inputs: Inputs) -> str:
+    config, rows = inputs.config, len(inputs.train)
+    per_step, drop_last = config.rollout.prompts_per_step, config.prompts.drop_last
+    order = PromptOrder(rows, per_step, shuffle=False, seed=0, drop_last=drop_last)
+    epoch = order.steps_per_epoch
+    text = f"{inputs.train[0].source}: {rows} rows, {epoch} step{'s' if epoch > 1 else ''} an epoch"
+    rest = rows % per_step
+    if rest:
+        text += f" ({rest} rows a time left out)" if drop_last else f" (the last has {rest} prompts)"
+    if config.training.steps is not None:
+        return f"{text}; {config.training.steps} steps are {config.training.steps / epoch:.3g} epochs"
+    epochs = config.training.epochs or 1.0
+    return f"{text}; {epochs:g} epoch{'s' if epochs != 1 else ''}: {max(1, round(epochs * epoch))} steps"
+
+
+def _held_out(inputs: Inputs) -> str:
+    chosen = inputs.config.evaluate
+    rows = min(len(inputs.held_out), chosen.prompts or len(inputs.held_out))
+    manner = (
+        "greedy response" if chosen.temperature == 0 else f"response at temperature {chosen.temperature:g}"
+    )
+    times = []
+    if chosen.at_start:
+        times.append("before")
+    if chosen.every_steps is not None:
+        times.append(f"every {chosen.every_steps} steps")
+    if chosen.at_end:
+        times.append("after")
+    return (
+        f"{inputs.held_out[0].source}: {len(inputs.held_out)} rows; {rows} prompts x {chosen.samples} {manner}, "
+        f"{', '.join(times) or 'never measured'}; a total reward of {chosen.pass_reward:g} passes"
+    )
+
+
+def _rewards(inputs: Inputs) -> str:
+    weights = {r.label or r.name: r.weight for r in inputs.config.rewards}
+    named = [
+        f"{label} (weight {weight:g})"
+        for label, weight in zip(inputs.rewards.labels, weights.values(), strict=False)
+    ]
+    return ", ".join(named or inputs.rewards.labels)
+
+
+def _trial(inputs: Inputs) -> list[str]:
+    """Two made-up completions for the first row of each file, and what the rewards say of them."""
+    lines = []
+    for rows in (inputs.train, inputs.held_out):
+        for row in rows[:1]:
+            completions = [answer_in(row, inputs), NO_ANSWER]
+            verdicts = score_texts(inputs, row, completions)
+            lines.append(_line("trial", f"{row.place}, with made-up completions:"))
+            for completion, verdict in zip(completions, verdicts, strict=True):
+                lines.append(_line("", f"{_short(completion)}  {said_of(verdict)}"))
+    return lines
+
+
+def answer_in(row: Row, inputs: Inputs) -> str:
+    """A completion that ought to be worth something: the first text or number that a reward reads from the row."""
+    read = [column for needed in inputs.rewards.needs.values() for column in needed]
+    others = [name for name in row.columns if name not in (inputs.config.prompts.columns.prompt, *read)]
+    for column in (*read, *others):
+        value = row.columns.get(column)
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
+            return str(value)
+    return "Yes."
+
+
+def score_texts(inputs: Inputs, row: Row, completions: list[str]) -> list[Verdict]:
+    """The verdicts on completions of one row, shaped as in training; the bytes of the text stand for its token ids."""
+    config = inputs.config.prompts
+    prompt: Any = row.columns[config.columns.prompt]
+    if isinstance(prompt, str) and config.chat:
+        prompt = [{"role": "user", "content": prompt}]
+    if not isinstance(prompt, str):
+        system = system_prompt(row, config)
+        if system is not None and all(message["role"] not in ("system", "developer") for message in prompt):
+            prompt = [{"role": "system", "content": system}, *prompt]
+    answers: list[Any] = list(completions)
+    if not isinstance(prompt, str):
+        answers = [[{"role": "assistant", "content": text}] for text in completions]
+    left_out = (config.columns.prompt, config.columns.system)
+    return inputs.rewards.score_batch(
+        Batch(
+            prompts=[prompt] * len(completions),
+            completions=answers,
+            completion_ids=[list(text.encode()) for text in completions],
+            stop_reasons=["stop"] * len(completions),
+            columns={k: [v] * len(completions) for k, v in row.columns.items() if k not in left_out},
+        )
+    )
+
+
+def said_of(verdict: Verdict) -> str:
+    """A verdict in words: the reward, its parts, and the failure if there is one."""
+    reward = "no reward" if verdict.reward is None else f"reward {verdict.reward:g}"
+    parts = ", ".join(f"{k} {'-' if v is None else format(v, 'g')}" for k, v in verdict.parts.items())
+    failure = f" ({verdict.failure})" if verdict.failure else ""
+    return f"{reward}: {parts}{failure}"
+
+
+def _short(text: str, limit: int = 60) -> str:
+    line = " ".join(text.split())
+    return repr(line if len(line) <= limit else line[: limit - 3] + "...")

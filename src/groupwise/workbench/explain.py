@@ -1,0 +1,279 @@
+"""The exact objective of a configuration: a formula with its numbers filled in, and where each came from.
+
+Each factor's formula is written once, beside the function that computes it; nothing here branches on an algorithm's
+name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise import registry
+from groupwise.config import LoadedConfig, RunConfig, load, presets
+from groupwise.config.choice import Choice, check_settings
+from groupwise.config.load import leaves
+from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, SURROGATES
+from groupwise.errors import ConfigError
+from groupwise.objective import kl, ratios
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """One choice that the objective is made of."""
+
+    name: str
+    """What it is called in the output."""
+    formula: str
+    """Its formula or rule, numbers filled in."""
+    keys: tuple[str, ...]
+    """Beginnings of the dotted keys that decide it."""
+
+
+def open_named(name: str, overrides: Sequence[str] = ()) -> LoadedConfig:
+    """The configuration that a preset's name, a file or a run folder stands for.
+
+    Raises:
+        ConfigError: neither a preset nor a file; or the configuration is wrong.
+    """
+    path = Path(name)
+    if name in presets.names() and not path.is_file():
+        return load({"objective": name}, overrides)
+    if path.is_dir() and (path / "config.yaml").is_file():
+        return load(path / "config.yaml", overrides)
+    if path.exists() or path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
+        return load(path, overrides)
+    near = registry.nearest(name, presets.names())
+    hint = f"did you mean {near}?" if near else f"there are {', '.join(presets.names())}"
+    raise ConfigError(f"{name!r} is neither a preset nor a configuration file; {hint}")
+
+
+def explain(name: str, loaded: LoadedConfig) -> str:
+    """The objective of one configuration as text.
+
+    Args:
+        name: what the user calls it.
+        loaded: the configuration and its history.
+    """
+    blocks = [f"{name}\n\n{_indented('minimise  ' + loss(loaded))}\n\n{_indented(_legend(loaded.config))}\n"]
+    for factor in factors(loaded):
+        lines = [_factor_line(factor.name, factor.formula)]
+        lines += [_hanging(f"{where}: {values}", 16) for where, values in _origins(factor, loaded).items()]
+        blocks.append("\n".join(lines))
+    citation = _citation(loaded.config.objective.preset)
+    return "\n".join([*blocks, "", f"preset {loaded.config.objective.preset}", _indented(citation)])
+
+
+def side_by_side(named: Sequence[tuple[str, LoadedConfig]]) -> str:
+    """Several objectives factor by factor; `*` marks the factors that differ.
+
+    Args:
+        named: what the user calls each, and the configuration.
+    """
+    width = max(len(name) for name, _ in named)
+    blocks = ["* marks what differs\n"]
+    rows: list[tuple[str, list[str]]] = [("loss", [f"minimise  {loss(loaded)}" for _, loaded in named])]
+    per_config = [{factor.name: factor.formula for factor in factors(loaded)} for _, loaded in named]
+    for factor in dict.fromkeys(key for formulas in per_config for key in formulas):
+        rows.append((factor, [formulas.get(factor, "none") for formulas in per_config]))
+    for title, formulas in rows:
+        same = len(set(formulas)) == 1
+        lines = [f"{' ' if same else '*'} {title}"]
+        shown = [("all" if len(named) > 2 else "both", formulas[0])] if same else []
+        shown = shown or [(name, formula) for (name, _), formula in zip(named, formulas, strict=True)]
+        lines += [
+            textwrap.fill(
+                formula,
+                _WIDTH,
+                initial_indent=f"    {name:<{width}}  ",
+                subsequent_indent=" " * (width + 6),
+                break_on_hyphens=False,
+            )
+            for name, formula in shown
+        ]
+        blocks.append("\n".join(lines))
+    for preset in dict.fromkeys(loaded.config.objective.preset for _, loaded in named):
+        blocks.append(f"\npreset {preset}\n{_indented(_citation(preset))}")
+    return "\n".join(blocks)
+
+
+def loss(loaded: LoadedConfig) -> str:
+    """What is minimised, in terms of the factors' symbols."""
+    config = loaded.config
+    objective = config.objective
+    aggregation = _formula(*_parts(AGGREGATIONS, objective.aggregation, loaded.base))
+    terms = [f"-{'' if _old_is_sampler(config) else 'c_t '}S_t"]
+    if objective.kl.beta:
+        terms.append(f"+ {objective.kl.beta:g} KL_t")
+    if objective.entropy_bonus:
+        terms.append(f"{'-' if objective.entropy_bonus > 0 else '+'} {abs(objective.entropy_bonus):g} H_t")
+    return f"{aggregation} [ {' '.join(terms)} ]"
+
+
+def factors(loaded: LoadedConfig) -> list[Factor]:
+    """Every choice of the objective in the order of the computation."""
+    config, base = loaded.config, loaded.base
+    objective = config.objective
+    found = []
+    if config.rewards:
+        weighted = " + ".join(f"{r.weight:g} {r.label or r.name}" for r in config.rewards)
+        keys = tuple(
+            f"rewards.{i}.{key}" for i in range(len(config.rewards)) for key in ("name", "weight", "settings")
+        )
+        found.append(Factor(name="reward", formula=f"r_i = {weighted}", keys=keys))
+    for name, symbol, package, choice in (
+        ("advantage", "", ADVANTAGES, objective.advantage),
+        ("surrogate", "S_t = ", SURROGATES, objective.surrogate),
+        ("aggregation", "over the batch: ", AGGREGATIONS, objective.aggregation),
+    ):
+        formula = symbol + _formula(*_parts(package, choice, base))
+        found.append(Factor(name=name, formula=formula, keys=(f"objective.{name}",)))
+        if name == "advantage":
+            ratio = f"{ratios.FORMULAS[objective.ratio]}; log rho is held within +-{ratios.LOG_RATIO_LIMIT:g}"
+            found.append(Factor(name="ratio", formula=ratio, keys=("objective.ratio", "rollout.temperature")))
+            found.append(_old(config))
+    leash = f"KL_t = {kl.FORMULAS[objective.kl.estimator]}; {objective.kl.beta:g} KL_t in the {objective.kl.place}"
+    if objective.kl.beta == 0:
+        leash = "none: beta is 0, so no reference is loaded"
+    bonus = "none"
+    if objective.entropy_bonus:
+        bonus = f"H_t = entropy of the policy at token t, times {objective.entropy_bonus:g}, subtracted from the loss"
+    flat = {
+        "keep": "advantage 0; counted in every divisor" + ("; its KL acts" if objective.kl.beta else ""),
+        "drop": "left out of the update and of every divisor",
+    }[objective.zero_spread]
+    cut = {
+        "keep": "trained like any other",
+        "mask": "counted in its group, left out of the loss and of every divisor",
+    }
+    found += [
+        Factor(name="kl", formula=leash, keys=("objective.kl",)),
+        Factor(name="entropy", formula=bonus, keys=("objective.entropy_bonus",)),
+        Factor(name="equal rewards", formula=flat, keys=("objective.zero_spread",)),
+        Factor(name="truncated", formula=cut[objective.truncated], keys=("objective.truncated",)),
+        _update(config),
+    ]
+    return found
+
+
+def _old(config: RunConfig) -> Factor:
+    cap = config.objective.correction_cap
+    rule = (
+        "old_t: the sampler's log-probs; c_t = 1"
+        if _old_is_sampler(config)
+        else f"old_t: the trainer's log-probs; c_t = min(exp(old_t - sampler_t), {cap:g}) corrects for the sampler's"
+    )
+    keys = (
+        "objective.old_source",
+        "rollout.top_p",
+        "rollout.top_k",
+        "rollout.min_p",
+        "objective.correction_cap",
+    )
+    return Factor(name="old log-probs", formula=rule, keys=keys)
+
+
+def _update(config: RunConfig) -> Factor:
+    training = config.training
+    passes, parts = training.updates_per_batch, training.mini_batches
+    count = passes * parts
+    often = "one update per batch, so rho = 1 up to rounding" if count == 1 else f"{count} updates per batch"
+    if count > 1:
+        often += f" ({passes} passes x {parts} mini-batches); rho is 1 before the first alone"
+    norm = training.max_grad_norm
+    limit = "not limited" if norm is None else f"at most {norm:g}"
+    formula = f"{often}; AdamW, learning rate {training.learning_rate:g}, gradient norm {limit}"
+    keys = ("updates_per_batch", "mini_batches", "learning_rate", "max_grad_norm")
+    return Factor(name="update", formula=formula, keys=tuple(f"training.{key}" for key in keys))
+
+
+def _old_is_sampler(config: RunConfig) -> bool:
+    """What the run will decide: the in-process engine samples with the trainer's own weights and precision."""
+    source = config.objective.old_source
+    return source == "sampler" or (source == "auto" and not config.rollout.truncates)
+
+
+def _legend(config: RunConfig) -> str:
+    named = "policy_t, old_t and reference_t" if config.objective.kl.beta else "policy_t and old_t"
+    text = (
+        "i counts the rollouts of an optimiser batch, 1..N (r, mean and std are over the rollouts of one prompt); t "
+        "counts the trained tokens of rollout i, 1..T_i; S_t and what it is made of belong to token t of rollout i. "
+        f"{named} are log-probs of softmax(logits / {config.rollout.temperature:g})."
+    )
+    return textwrap.fill(text, _WIDTH - 4, break_on_hyphens=False)
+
+
+def _parts(package: str, choice: Choice, base: Path) -> tuple[Callable[..., Any], Any, dict[str, Any]]:
+    """A chosen function, its module, and all its settings."""
+    function = registry.find(package, choice.name, base=base)
+    try:
+        settings = check_settings(function, choice.settings)
+    except ValueError as error:
+        raise ConfigError(f"objective: {choice.name}: {error}") from None
+    return function, inspect.getmodule(function), settings
+
+
+def _formula(function: Callable[..., Any], module: Any, settings: Mapping[str, Any]) -> str:
+    """The module's FORMULA with the settings in it, and FORMULA_SETTING where that setting is not None.
+
+    A user's module may hold no FORMULA; its function is then shown as a call, with the first line of its docstring.
+    """
+    formula = getattr(module, "FORMULA", None)
+    if not isinstance(formula, str):
+        call = f"{registry.name_of(function)}({', '.join(f'{k}={v}' for k, v in settings.items())})"
+        first = (inspect.getdoc(function) or "").partition("\n")[0]
+        return f"{call}: {first}" if first else call
+    text = formula.format(**settings)
+    for key, value in settings.items():
+        more = getattr(module, f"FORMULA_{key.upper()}", None)
+        if more is not None and value is not None:
+            text += more.format(**settings)
+    return text
+
+
+def _origins(factor: Factor, loaded: LoadedConfig) -> dict[str, str]:
+    """Where the settings of a factor came from, to `key=value, ...` of these."""
+    by_origin: dict[str, list[str]] = {}
+    for key, value in leaves(loaded.config.model_dump(mode="json")):
+        if any(key == start or key.startswith(f"{start}.") for start in factor.keys):
+            by_origin.setdefault(loaded.origins.get(key, "default"), []).append(f"{key}={_plain(value)}")
+    return {where: ", ".join(values) for where, values in by_origin.items()}
+
+
+def _plain(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _citation(preset: str) -> str:
+    """The comment lines of the preset's file: what it is and where it was published."""
+    lines = presets.text(preset).splitlines()
+    return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+
+
+def _factor_line(name: str, formula: str) -> str:
+    return textwrap.fill(
+        formula, _WIDTH, initial_indent=f"{name:<14}  ", subsequent_indent=" " * 16, break_on_hyphens=False
+    )
+
+
+def _hanging(text: str, indent: int) -> str:
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=" " * indent + "- ",
+        subsequent_indent=" " * (indent + 2),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _indented(text: str) -> str:
+    return textwrap.indent(text, "    ")

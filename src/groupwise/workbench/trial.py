@@ -1,0 +1,123 @@
+"""A model as it is, loaded to be sampled from and scored but not trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from groupwise.config import LoadedConfig, load
+from groupwise.errors import ModelError, RunFolderError
+
+if TYPE_CHECKING:
+    from groupwise.model.load import Policy
+    from groupwise.prompts.load import Row
+    from groupwise.records import Prompt
+    from groupwise.rollouts.in_process import InProcessEngine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A model with its engine, and the prompts to try it on."""
+
+    policy: Policy
+    """The model and its tokenizer."""
+    engine: InProcessEngine
+    """Samples from it."""
+    prompts: list[Prompt]
+    """Encoded for it."""
+    notes: list[str]
+    """What became of the rows, for people."""
+
+
+def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None = None) -> LoadedConfig:
+    """The configuration of a file or of a run folder, with the model that is meant.
+
+    A run folder means the model that it trained; `model` replaces whatever is configured, and may be a run folder too.
+    Either comes with its own tokenizer, and without an adapter: a trained one is merged into the saved model.
+
+    Args:
+        source: a configuration file, or a run folder.
+        overrides: `key=value` on top.
+        model: a model folder, a run folder, a .gguf file or a hub id, relative to the working folder.
+
+    Raises:
+        ConfigError: the configuration is wrong or not there.
+        RunFolderError: a folder that holds no run, or a run without a saved model.
+    """
+    path = Path(source)
+    folder = path if path.is_dir() else None
+    if folder is not None and not (folder / "config.yaml").is_file():
+        what = "a model, but no configuration" if (folder / "config.json").is_file() else "no config.yaml"
+        remedy = f"name a configuration and give the folder with --model {source}"
+        raise RunFolderError(f"{source} holds {what}, so it is not a run folder; {remedy}")
+    file = path if folder is None else folder / "config.yaml"
+    if model is None and folder is not None:
+        if not (folder / "model" / "config.json").is_file():
+            raise RunFolderError(
+                f"{source} has no trained model in model/: the run did not end, or run.save_model was false; name one "
+                "with --model"
+            )
+        model = str(folder)
+    if model is None:
+        return load(file, overrides)
+    words = [
+        f"model.name={_quoted(_model_name(model))}",
+        "lora=null",
+        "model.tokenizer=null",
+        "model.revision=null",
+    ]
+    return load(file, [*words, *overrides])
+
+
+def _model_name(model: str) -> str:
+    folder = Path(model)
+    if (folder / "model" / "config.json").is_file():
+        folder = folder / "model"
+    return str(folder.absolute()) if folder.exists() else model
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def load_trial(loaded: LoadedConfig, rows: Sequence[Row], *, new_tokens: int) -> Trial:
+    """Load the model and encode the rows for it.
+
+    Args:
+        loaded: the configuration.
+        rows: prompts and their columns.
+        new_tokens: how long a response may become.
+
+    Raises:
+        ModelError, DataError, ConfigError: names the place and the remedy.
+    """
+    from groupwise.model.load import load_policy
+    from groupwise.model.logprobs import TokenLogprobs
+    from groupwise.prompts.encode import encode
+    from groupwise.rollouts.in_process import InProcessEngine
+
+    config, base = loaded.config, loaded.base
+    policy = load_policy(
+        config.model,
+        lora=config.lora,
+        stop_tokens=config.rollout.stop_tokens,
+        base=base,
+        seed=config.run.seed,
+    )
+    limit = policy.context_tokens - new_tokens
+    if limit < 1:
+        raise ModelError(
+            f"responses of {new_tokens} tokens leave no room for a prompt in the {policy.context_tokens} tokens of "
+            f"{policy.name}; lower rollout.max_new_tokens"
+        )
+    prompts, report = encode(rows, config.prompts, policy.tokenizer, limit_tokens=limit)
+    longest = max(len(prompt.token_ids) for prompt in prompts) + new_tokens
+    scorer = TokenLogprobs(policy.model, longest_tokens=longest)
+    return Trial(
+        policy=policy,
+        engine=InProcessEngine(policy, scorer, cache_megabytes=config.rollout.cache_megabytes),
+        prompts=prompts,
+        notes=report.sentences(),
+    )

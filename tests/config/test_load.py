@@ -1,0 +1,416 @@
+"""From file, mapping and words to a checked configuration: cases l01, l03, l04, l05, l07."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.config import RunConfig, load, yaml
+from groupwise.config.load import known_keys, leaves
+from groupwise.errors import ConfigError
+
+# One other value for every setting, and what it cannot be had without.
+OTHER: dict[str, tuple[object, dict[str, Any]]] = {
+    "model.name": ("other/model", {}),
+    "model.revision": ("main", {}),
+    "model.tokenizer": ("other", {}),
+    "model.chat_template": ("t.jinja", {}),
+    "model.pad_token": ("<pad>", {}),
+    "model.dtype": ("bfloat16", {}),
+    "model.device": ("cpu", {}),
+    "model.trust_remote_code": (True, {}),
+    "lora.rank": (8, {}),
+    "lora.alpha": (3.5, {}),
+    "lora.dropout": (0.1, {}),
+    "lora.target_modules": (["q_proj", "v_proj"], {}),
+    "lora.adapter": ("folder", {}),
+    "reference.dtype": ("float16", {}),
+    "reference.device": ("cpu", {}),
+    "prompts.train": ("train.jsonl", {}),
+    "prompts.held_out": ("held_out.jsonl", {}),
+    "prompts.columns.prompt": ("question", {}),
+    "prompts.columns.system": ("instruction", {}),
+    "prompts.chat": (True, {}),
+    "prompts.system_prompt": ("Answer: briefly #1.\n", {}),
+    "prompts.chat_template_kwargs": ({"thinking": False, "deep": {"x": None, "y": [1]}}, {}),
+    "prompts.max_prompt_tokens": (100, {}),
+    "prompts.too_long": ("truncate", {}),
+    "prompts.shuffle": (False, {}),
+    "prompts.drop_last": (True, {}),
+    "rollout.prompts_per_step": (3, {}),
+    "rollout.group_size": (5, {}),
+    "rollout.max_new_tokens": (7, {}),
+    "rollout.temperature": (0.7, {}),
+    "rollout.top_p": (0.9, {}),
+    "rollout.top_k": (50, {}),
+    "rollout.min_p": (0.05, {}),
+    "rollout.stop_tokens": (["</answer>", "1e-6"], {}),
+    "rollout.cache_megabytes": (100, {}),
+    "rewards.name": ("numeric", {}),
+    "rewards.weight": (0.25, {}),
+    "rewards.label": ("right", {}),
+    "rewards.settings": ({"tolerance": 0.1}, {}),
+    "rewards.columns": ({"answer": "gold"}, {}),
+    "rewards.on_failure": ("drop", {}),
+    "rewards.failure_value": (-1.0, {"on_failure": "value"}),
+    "objective.preset": ("dr_grpo", {}),
+    "objective.advantage": ({"name": "group_zscore", "std": "population", "eps": 1e-6}, {}),
+    "objective.surrogate": ({"name": "clip", "low": 0.1, "high": 0.3, "dual": 3.0}, {}),
+    "objective.aggregation": ({"name": "constant", "length": 12}, {}),
+    "objective.kl.beta": (0.01, {}),
+    "objective.entropy_bonus": (0.001, {}),
+    "objective.zero_spread": ("drop", {}),
+    "objective.truncated": ("mask", {}),
+    "objective.old_source": ("trainer", {}),
+    "objective.correction_cap": (3.0, {}),
+    "training.steps": (10, {}),
+    "training.epochs": (1.5, {}),
+    "training.learning_rate": (2e-5, {}),
+    "training.schedule": ("cosine", {}),
+    "training.warmup_steps": (2, {}),
+    "training.adam_betas": ([0.8, 0.95], {}),
+    "training.adam_eps": (1e-6, {}),
+    "training.weight_decay": (0.01, {}),
+    "training.max_grad_norm": (None, {}),
+    "training.updates_per_batch": (2, {}),
+    "training.mini_batches": (2, {}),
+    "training.micro_batch_tokens": (512, {}),
+    "training.micro_batch_rollouts": (4, {}),
+    "training.max_bad_steps": (1, {}),
+    "evaluate.every_steps": (5, {"prompts": {"held_out": "h.jsonl"}}),
+    "evaluate.at_start": (False, {}),
+    "evaluate.at_end": (False, {}),
+    "evaluate.temperature": (0.5, {}),
+    "evaluate.samples": (4, {"evaluate": {"temperature": 1.0}}),
+    "evaluate.max_new_tokens": (9, {}),
+    "evaluate.pass_reward": (0.5, {}),
+    "evaluate.prompts": (20, {}),
+    "run.dir": ("runs/one", {}),
+    "run.base": ("/somewhere", {}),
+    "run.seed": (7, {}),
+    "run.overwrite": (True, {}),
+    "run.sinks": ([], {}),
+    "run.save_rollouts": (False, {}),
+    "run.save_model": (False, {}),
+}
+ONLY_ONE = {"rollout.engine", "objective.ratio", "objective.kl.estimator", "objective.kl.place"}
+"""Settings with a single choice so far."""
+
+
+def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]:
+    if key.startswith("rewards."):
+        return {"rewards": [{"name": "exact", **others, key.removeprefix("rewards."): value}]}
+    tree: Any = value
+    for part in reversed(key.split(".")):
+        tree = {part: tree}
+    for section, values in others.items():
+        tree[section] = {**values, **tree.get(section, {})}
+    return tree
+
+
+def at(config: RunConfig, key: str) -> object:
+    node: Any = config.model_dump(mode="json")
+    for part in key.split("."):
+        node = node[0][part] if isinstance(node, list) else (node or {}).get(part)
+    return node
+
+
+def test_there_is_another_value_for_every_setting() -> None:
+    assert set(OTHER) | ONLY_ONE == set(known_keys())
+
+
+@pytest.mark.parametrize("key", OTHER)
+def test_every_setting_can_be_set_is_kept_and_knows_its_origin(key: str) -> None:
+    value, others = OTHER[key]
+    loaded = load(tree_with(key, value, others))
+    base = (
+        load(tree_with(key, at(load({}).config, key), others))
+        if not key.startswith(("rewards", "lora"))
+        else load({})
+    )
+    assert at(loaded.config, key) == value
+    assert loaded.config != base.config
+    dotted = key.replace("rewards.", "rewards.0.")
+    origins = [
+        place for name, place in loaded.origins.items() if name == dotted or name.startswith(f"{dotted}.")
+    ]
+    assert origins
+    assert set(origins) == {"configuration"}
+
+
+@pytest.mark.parametrize("key", OTHER)
+def test_what_is_written_is_read_back_equal(key: str, tmp_path: Path) -> None:
+    # Case l05: null, lists and mappings included.
+    value, others = OTHER[key]
+    config = load(tree_with(key, value, others)).config
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.dump(config.model_dump(mode="json")), encoding="utf-8")
+    assert load(path).config == config
+    assert load(config).config == config
+    assert load(load(config)).config == config
+    assert load(json.loads(config.model_dump_json())).config == config
+
+
+@pytest.mark.parametrize("key", [key for key in OTHER if not key.startswith("rewards.")])
+def test_every_setting_can_be_given_as_a_word_in_json(key: str) -> None:
+    value, others = OTHER[key]
+    by_word = load(others, [f"{key}={json.dumps(value)}"])
+    assert by_word.config == load(tree_with(key, value, others)).config
+    origins = {place for name, place in by_word.origins.items() if name == key or name.startswith(f"{key}.")}
+    assert origins == {"command line"}
+
+
+def test_null_is_a_value_and_not_the_absence_of_one() -> None:
+    tree = load({"training": {"max_grad_norm": None}}).config.model_dump(mode="json")
+    assert tree["training"]["max_grad_norm"] is None
+    assert load(tree).config.training.max_grad_norm is None
+    assert load({"lora": {"rank": 4}}, ["lora=null"]).config.lora is None
+    assert load({"lora": {}}).config.lora is not None
+
+
+def test_later_wins_and_every_value_knows_where_it_came_from(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "objective:\n  preset: dr_grpo\n  surrogate: {high: 0.28}\ntraining: {steps: 9}\nrewards: [exact]\n"
+    )
+    loaded = load(path, ["training.learning_rate=1e-5", "training.steps=3"])
+    assert loaded.base == tmp_path
+    assert loaded.config.training.steps == 3
+    assert loaded.config.objective.surrogate.model_dump() == {
+        "name": "clip",
+        "low": 0.2,
+        "high": 0.28,
+        "dual": None,
+    }
+    expected = {
+        "training.steps": "command line",
+        "training.learning_rate": "command line",
+        "objective.surrogate.high": "run.yaml",
+        "objective.surrogate.low": "preset dr_grpo",
+        "objective.advantage.name": "preset dr_grpo",
+        "objective.preset": "run.yaml",
+        "rewards.0.name": "run.yaml",
+        "rewards.0.weight": "default",
+        "rollout.group_size": "default",
+        "objective.aggregation.length": "rollout.max_new_tokens",
+    }
+    assert {key: loaded.origins[key] for key in expected} == expected
+    assert set(loaded.origins) == {key for key, _ in leaves(loaded.config.model_dump(mode="json"))}
+
+
+def test_a_length_that_was_given_is_not_said_to_be_filled_in() -> None:
+    given = {"objective": {"preset": "dr_grpo", "aggregation": {"name": "constant", "length": 12}}}
+    loaded = load(given, ["objective.entropy_bonus=0.1"])
+    assert loaded.config.objective.aggregation.settings == {"length": 12}
+    assert loaded.origins["objective.aggregation.length"] == "configuration"
+
+
+def test_a_preset_named_by_a_word_has_its_effect_on_a_full_configuration() -> None:
+    # Case l04: a resolved file states every value, and yet naming another preset must do something.
+    full = load({"objective": "grpo", "training": {"steps": 5}}).config
+    loaded = load(full, ["objective=dr_grpo"])
+    assert loaded.config.objective.advantage.name == "group_mean"
+    assert loaded.config.objective.kl.beta == 0.0
+    assert loaded.config.training.steps == 5
+    assert loaded.origins["objective.advantage.name"] == "preset dr_grpo"
+    assert load(full, ["objective=dr_grpo", "objective.kl.beta=0.1"]).config.objective.kl.beta == 0.1
+
+
+def test_another_choice_brings_none_of_the_old_ones_settings() -> None:
+    assert load({"objective": {"advantage": "group_mean"}}).config.objective.advantage.settings == {}
+    kept = load({"objective": {"advantage": {"std": "population"}}}).config.objective.advantage
+    assert kept.model_dump() == {"name": "group_zscore", "std": "population", "eps": 1e-4}
+    words = ["objective.advantage=group_zscore", "objective.advantage.std=population"]
+    assert load({}, words).config.objective.advantage.settings["std"] == "population"
+
+
+def test_one_entry_of_a_list_can_be_changed_by_its_number() -> None:
+    tree = {"rewards": ["exact", {"name": "numeric", "weight": 2}]}
+    loaded = load(tree, ["rewards.0.weight=0.5", "rewards[1].label=n"])
+    assert [(r.name, r.weight, r.label) for r in loaded.config.rewards] == [
+        ("exact", 0.5, None),
+        ("numeric", 2.0, "n"),
+    ]
+    assert loaded.origins["rewards.0.weight"] == "command line"
+    assert loaded.origins["rewards.1.weight"] == "configuration"
+    assert [r.weight for r in load({}, ["rewards=[exact]", "rewards.0.weight=3"]).config.rewards] == [3.0]
+    with pytest.raises(
+        ConfigError, match=r"there is no rewards\.2, since rewards has 2 entries, counted from 0"
+    ):
+        load(tree, ["rewards.2.weight=1"])
+
+
+def test_short_forms() -> None:
+    assert load({"model": "some/model"}).config.model.name == "some/model"
+    assert [r.name for r in load({"rewards": "exact"}).config.rewards] == ["exact"]
+    assert [r.name for r in load({"rewards": ["exact", {"name": "numeric"}]}).config.rewards] == [
+        "exact",
+        "numeric",
+    ]
+    assert load({"objective": "dr_grpo"}).config.objective.preset == "dr_grpo"
+    assert load({}, ["model=some/model"]).config.model.name == "some/model"
+
+
+WRONG_TREES = [
+    # Case l01: unknown keys at any depth, with the nearest that exists.
+    (
+        "training: {lerning_rate: 1}",
+        "unknown key training.lerning_rate; did you mean training.learning_rate?",
+    ),
+    ("lerning_rate: 1", "unknown key lerning_rate; did you mean training.learning_rate?"),
+    ("num_generation: 4", "unknown key num_generation; did you mean rollout.group_size?"),
+    ("num_generations: 4", "rollout.group_size"),
+    ("lora: {rnk: 8}", "unknown key lora.rnk; did you mean lora.rank?"),
+    ("rewards: [{nam: exact}]", "unknown key rewards[0].nam; did you mean rewards[0].name?"),
+    (
+        "prompts: {columns: {promt: x}}",
+        "unknown key prompts.columns.promt; did you mean prompts.columns.prompt?",
+    ),
+    ("objective: {advantage: {stdd: sample}}", "group_zscore has no setting 'stdd'; did you mean 'std'?"),
+    ("objective: {surrogate: {name: clip, hihg: 1}}", "clip has no setting 'hihg'; did you mean 'high'?"),
+    ("training.steps: 3", "unknown key training.steps; write it as sections: training: {steps: ...}"),
+    ("zzz: 1", "unknown key zzz; keys here are model, lora,"),
+    ("training: {steps: 3, steps: 4}", "the key 'steps' is given twice"),
+    # Case l03: what is not of the field's type.
+    ("training: {learning_rate: abc}", "training.learning_rate: 'abc' is not a number"),
+    ("training: {learning_rate: true}", "training.learning_rate: true and false are not numbers"),
+    ("training: {learning_rate: [1]}", "training.learning_rate: [1] is not a number"),
+    ("training: {learning_rate: null}", "training.learning_rate: null is not a number"),
+    ("training: {steps: 4.5}", "training.steps: 4.5 is not a whole number"),
+    ("training: {steps: 010}", "training.steps: '010' is octal to some readers"),
+    ("training: {steps: 1:30}", "training.steps: '1:30' is not a number"),
+    ("training: {steps: None}", "training.steps: 'None' is text; write null for no value"),
+    ("prompts: {train: [a, b]}", "prompts.train: ['a', 'b'] is not text"),
+    ("prompts: {shuffle: maybe}", "prompts.shuffle: 'maybe' is neither true nor false"),
+    ("model: [x]", "model is ['x'], but it is a section with keys of its own"),
+    ("rollout: null", "rollout is null, but it is a section with keys of its own"),
+    ("lora: true", "lora is true, but it is a section with keys of its own"),
+    ("rewards: 5", "rewards: 5 should be a list"),
+    ("rewards: [5]", "rewards[0]: 5 should be a mapping"),
+    ("rewards: [{weight: 2}]", "rewards[0].name: it is missing"),
+    ("objective: {kl: 0.1}", "objective.kl: 0.1 should be a mapping of keys to values"),
+    (
+        "lora: {target_modules: all}",
+        "lora.target_modules: 'all' should be a list, for example [a, b] or 'all-linear'",
+    ),
+    ("training: {adam_betas: [0.9]}", "training.adam_betas[1]: it is missing"),
+    # Case l07: ranges.
+    ("rollout: {temperature: 0}", "rollout.temperature: 0.0 should be greater than 0"),
+    ("rollout: {temperature: .inf}", "rollout.temperature: inf is not finite"),
+    ("rollout: {temperature: .nan}", "rollout.temperature: nan is not finite"),
+    ("rollout: {group_size: 0}", "rollout.group_size: 0 should be greater than or equal to 1"),
+    ("rollout: {group_size: -3}", "rollout.group_size: -3 should be"),
+    ("rollout: {top_p: 0}", "rollout.top_p: 0.0 should be greater than 0"),
+    ("rollout: {top_p: 1.1}", "rollout.top_p: 1.1 should be less than or equal to 1"),
+    ("rollout: {top_k: 0}", "rollout.top_k: 0 should be greater than or equal to 1"),
+    ("rollout: {min_p: 2}", "rollout.min_p: 2.0 should be less than or equal to 1"),
+    ("objective: {surrogate: {low: -0.2}}", "low: -0.2 should be greater than 0"),
+    ("objective: {surrogate: {low: 1}}", "low: 1.0 should be less than 1"),
+    ("objective: {surrogate: {dual: 0.5}}", "dual: 0.5 should be greater than 1"),
+    ("objective: {kl: {beta: -1}}", "objective.kl.beta: -1.0 should be greater than or equal to 0"),
+    ("objective: {correction_cap: 0}", "objective.correction_cap: 0.0 should be greater than or equal to 1"),
+    (
+        "training: {learning_rate: -1e-6}",
+        "training.learning_rate: -1e-06 should be greater than or equal to 0",
+    ),
+    ("training: {steps: 0}", "training.steps: 0 should be greater than or equal to 1"),
+    ("training: {max_grad_norm: 0}", "training.max_grad_norm: 0.0 should be greater than 0"),
+    ("training: {adam_betas: [0.9, 1.0]}", "training.adam_betas[1]: 1.0 should be less than 1"),
+    ("lora: {dropout: 1}", "lora.dropout: 1.0 should be less than 1"),
+    ("run: {seed: -1}", "run.seed: -1 should be greater than or equal to 0"),
+    ("objective: {advantage: 5}", "objective.advantage: 5 should be"),
+    ("objective: {ratio: sequence}", "objective.ratio: no ratio is called 'sequence'; there are token"),
+    ("objective: {kl: {estimator: k9}}", "no KL estimator is called 'k9'; there are k3"),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), WRONG_TREES, ids=[text for text, _ in WRONG_TREES])
+def test_a_wrong_file_is_one_sentence_with_the_key(text: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    message = str(caught.value)
+    # A whole number given to a decimal field is judged before or after it becomes one; both spellings are right.
+    assert why in message or why.replace(".0 should", " should") in message, message
+    assert "run.yaml: " in message
+    assert "\n" not in message
+
+
+WRONG_WORDS = [
+    (
+        ["--learning-rat", "1e-5"],
+        "'--learning-rat': settings are given as key=value, for example training.learning_rate",
+    ),
+    (["--learning-rate=1e-5"], "settings are given as key=value, for example training.learning_rate=..."),
+    (["training.learning_rate"], "settings are given as key=value"),
+    (
+        ["training.learning_rat=1"],
+        "command line: unknown key training.learning_rat; did you mean training.learning_rate?",
+    ),
+    (["learning_rate=1e-5"], "training.learning_rate"),
+    (["training.learning_rate=high"], "command line: training.learning_rate: 'high' is not a number"),
+    (["training.learning_rate="], "command line: training.learning_rate: null is not a number"),
+    (["=5"], "'=5': the key is empty"),
+    (["training..steps=1"], "the key is empty"),
+    (["training=5"], "command line: training is 5, but it is a section"),
+    (["prompts.train=[a"], "command line, prompts.train: line 1: not readable as YAML"),
+    (["prompts.train=a b: c"], "command line: prompts.train: {'a b': 'c'} is not text"),
+    (["rewards.0.weight=2"], "there is no rewards.0, since rewards has 0 entries"),
+    (
+        ["rewards=[exact]", "rewards.0.wieght=2"],
+        "unknown key rewards[0].wieght; did you mean rewards[0].weight?",
+    ),
+    (["rewards=[exact]", "rewards.0.weight=x"], "command line: rewards[0].weight: 'x' is not a number"),
+    (["objective=drgrpo"], "there is no preset 'drgrpo': did you mean 'dr_grpo'"),
+    (["training.steps.more=1"], "training.steps: {'more': 1} is not a number"),
+]
+
+
+@pytest.mark.parametrize(("words", "why"), WRONG_WORDS, ids=[" ".join(words) for words, _ in WRONG_WORDS])
+def test_a_wrong_word_is_one_sentence(words: list[str], why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({}, words)
+    assert why in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "tree", [{1: 2}, {"rollout": {1: 2}}, {"rewards": {1: {}}}, {"objective": {"advantage": {}, 3: 4}}]
+)
+def test_keys_that_are_not_text_are_refused_too(tree: dict[Any, Any]) -> None:
+    with pytest.raises(ConfigError):
+        load(tree)
+
+
+def test_several_complaints_are_counted_and_the_first_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"rollout\.temperature: .* \(and 1 more\)$"):
+        load({"rollout": {"temperature": -1}, "training": {"learning_rate": "x"}})
+
+
+def test_the_base_of_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    (folder / "run.yaml").write_text("run: {seed: 1}\n")
+    assert load("deep/run.yaml").base == folder
+    assert load("deep/run.yaml", base=tmp_path).base == tmp_path
+    assert load({}).base == tmp_path
+    assert load(load("deep/run.yaml")).base == folder
+
+
+@pytest.mark.parametrize("stated", ["data", "absolute"])
+def test_a_stated_base_is_taken_once(tmp_path: Path, stated: str) -> None:
+    path = tmp_path / "run.yaml"
+    wanted = tmp_path / "data"
+    path.write_text(yaml.dump({"run": {"base": str(wanted) if stated == "absolute" else stated}}))
+    loaded = load(path)
+    assert loaded.base == wanted
+    assert load(loaded).base == wanted
+    assert load(load(loaded), ["run.seed=3"]).base == wanted
+
+
+def test_a_loaded_configuration_is_not_changed_by_loading_it_again() -> None:
+    tree = {"objective": {"advantage": "group_mean"}, "rewards": ["exact"]}
+    load(tree, ["rewards.0.weight=3", "objective.kl.beta=0.1"])
+    assert tree == {"objective": {"advantage": "group_mean"}, "rewards": ["exact"]}

@@ -1,0 +1,56 @@
+"""What every test stands on: no network, few threads, and a tiny policy of real parts."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+# Set before torch is loaded. On tiny tensors threads only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from groupwise.model.load import Policy
+
+
+pytest.register_assert_rewrite("tests.rollouts.engine_contract")
+
+
+def _build_policy(seed: int = 0, *, stop_token_ids: tuple[int, ...] | None = None, **shape: Any) -> Policy:
+    import torch
+
+    from groupwise.model.load import Policy
+    from groupwise.model.tiny import build_tiny
+
+    model, tokenizer = build_tiny(seed, **{"weight_scale": 0.2, **shape})
+    return Policy(
+        model=model,
+        tokenizer=tokenizer,
+        name="tiny",
+        stop_token_ids=stop_token_ids or (tokenizer.eos_token_id,),
+        pad_token_id=tokenizer.pad_token_id,
+        context_tokens=shape.get("context_tokens", 512),
+        device=torch.device("cpu"),
+        lora=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def build_policy() -> Callable[..., Policy]:
+    """Builds a policy of random weights: `build_policy(seed, stop_token_ids=(5, 7), **build_tiny's settings)`.
+
+    Its weights are larger than `build_tiny`'s own, so that some tokens are much likelier than others.
+    """
+    return _build_policy
+
+
+@pytest.fixture
+def policy() -> Policy:
+    """A policy of random weights, of this test alone."""
+    return _build_policy()

@@ -1,0 +1,124 @@
+"""Names to functions: the folder, and a user's own (case l08)."""
+
+import functools
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupwise import registry
+from groupwise.errors import ConfigError
+
+ADVANTAGES = "groupwise.objective.advantages"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "rewards.py").write_text(
+        "CONSTANT = 3\n\n"
+        "def length(completions, *, scale: float = 1.0):\n    return [scale * len(c) for c in completions]\n"
+    )
+    (tmp_path / "broken.py").write_text("import not_there_at_all\n")
+    (tmp_path / "raises.py").write_text("raise ZeroDivisionError('at import')\n")
+    (tmp_path / "wrong.py").write_text("def f(:\n")
+    (tmp_path / "own_module_for_test.py").write_text("def g():\n    return 1\n")
+    return tmp_path
+
+
+def test_the_names_are_the_files_of_the_folder() -> None:
+    names = registry.names(ADVANTAGES)
+    folder = Path(__file__).parents[1] / "src" / "groupwise" / "objective" / "advantages"
+    assert set(names) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert list(names) == sorted(names)
+
+
+def test_an_unknown_name_lists_what_there_is_and_the_nearest() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"no advantages entry is called 'group_zscor': did you mean 'group_zscore'\? there are",
+    ):
+        registry.find(ADVANTAGES, "group_zscor")
+    with pytest.raises(
+        ConfigError, match="no advantages entry is called 'x': there are group_mean, group_zscore"
+    ):
+        registry.find(ADVANTAGES, "x")
+
+
+def test_a_file_beside_the_configuration_is_found_from_anywhere(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    function = registry.find(ADVANTAGES, "rewards.py:length", base=base)
+    assert function(["ab", "c"]) == [2.0, 1.0]
+    assert registry.find(ADVANTAGES, "rewards.py:length", base=base) is function  # imported once
+    assert function.__module__ in sys.modules  # so that it can be pickled
+
+
+def test_two_files_of_one_name_are_two_modules(base: Path) -> None:
+    other = base / "other"
+    other.mkdir()
+    (other / "rewards.py").write_text("def length(completions):\n    return [0.0 for _ in completions]\n")
+    assert registry.import_function("rewards.py:length", base=base)(["ab"]) == [2.0]
+    assert registry.import_function("rewards.py:length", base=other)(["ab"]) == [0.0]
+    assert registry.import_function("other/rewards.py:length", base=base)(["ab"]) == [0.0]
+
+
+def test_a_module_beside_the_configuration_is_found_and_the_path_is_put_back(base: Path) -> None:
+    before = list(sys.path)
+    try:
+        assert registry.import_function("own_module_for_test:g", base=base)() == 1
+    finally:
+        sys.modules.pop("own_module_for_test", None)
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("none.py:f", "there is no file"),
+        ("rewards.py:lenght", r"rewards\.py was imported but has no 'lenght'; did you mean 'length'\?"),
+        ("rewards.py:zzz", r"has no 'zzz'; it has length"),
+        ("rewards.py:CONSTANT", "'CONSTANT' is a int, not a function"),
+        (
+            "broken.py:f",
+            "importing .*broken.py failed: ModuleNotFoundError: No module named 'not_there_at_all'",
+        ),
+        ("raises.py:f", "importing .*raises.py failed: ZeroDivisionError: at import"),
+        ("wrong.py:f", "importing .*wrong.py failed: SyntaxError"),
+        ("no_such_module_anywhere:f", "there is no module 'no_such_module_anywhere' on the path"),
+        ("broken:f", "importing broken failed: No module named 'not_there_at_all'"),
+        ("raises:f", "importing raises failed: ZeroDivisionError: at import"),
+        ("json:lods", "json was imported but has no 'lods'; did you mean 'loads'"),
+    ],
+)
+def test_a_failed_import_is_told_from_a_missing_name(base: Path, name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        registry.import_function(name, base=base)
+
+
+def test_a_file_that_failed_can_be_mended_and_tried_again(base: Path) -> None:
+    with pytest.raises(ConfigError):
+        registry.import_function("wrong.py:f", base=base)
+    (base / "wrong.py").write_text("def f():\n    return 2\n")
+    assert registry.import_function("wrong.py:f", base=base)() == 2
+
+
+def test_settings_are_the_keyword_only_arguments() -> None:
+    def f(a, b=1, *, c=2, d="x"):
+        return (a, b, c, d)
+
+    assert {key: p.default for key, p in registry.settings(f).items()} == {"c": 2, "d": "x"}
+    assert registry.bind(f, {"c": 5})(0) == (0, 1, 5, "x")
+    assert registry.bind(f, {}) is f
+    for wrong in ("b", "cc"):
+        with pytest.raises(ConfigError, match=f"f has no setting '{wrong}'"):
+            registry.bind(f, {wrong: 1})
+
+
+def test_anything_callable_has_a_readable_name() -> None:
+    class Judge:
+        def __call__(self) -> None: ...
+
+    assert registry.name_of(len) == "len"
+    assert registry.name_of(functools.partial(functools.partial(len), [])) == "len"
+    assert registry.name_of(Judge()) == "Judge"

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+import torch
+
+from groupwise.objective.aggregations.token_mean import token_mean
+from groupwise.records import Rollout, StopReason
+from groupwise.training.batch import Row, assemble, families_of, mini_batches, split, weighted
+
+P = [np.arange(n, dtype=np.int32) for n in (3, 5)]
+
+
+def row(prompt: int, tokens: int, advantage: float = 1.0, trainable: list[bool] | None = None) -> Row:
+    rollout = Rollout(
+        prompt_id=str(prompt),
+        group_index=0,
+        token_ids_T=np.arange(10, 10 + tokens, dtype=np.int32),
+        trainable_T=np.array(trainable or [True] * tokens),
+        sampler_logprobs_T=-np.arange(1, tokens + 1, dtype=np.float32),
+        kept_mass_T=None,
+        entropy_T=None,
+        stop_reason=StopReason.STOP,
+        policy_version=0,
+        text="",
+    )
+    return Row(
+        prompt_ids=P[prompt],
+        rollout=rollout,
+        advantage=advantage,
+        weight=0.0,
+        old_logprobs_T=-np.arange(1, tokens + 1, dtype=np.float32),
+        reference_logprobs_T=None,
+        correction_T=None,
+    )
+
+
+def test_the_budget_counts_a_shared_prompt_once() -> None:
+    rows = [row(0, 4), row(0, 4), row(1, 4)]
+    # 3 + 4 + 4 = 11 tokens for the first two; the third brings 5 + 4 = 9 more.
+    assert [len(p) for p in split(rows, tokens=11, rollouts=None)] == [2, 1]
+    assert [len(p) for p in split(rows, tokens=20, rollouts=None)] == [3]
+    assert [len(p) for p in split(rows, tokens=10, rollouts=None)] == [1, 1, 1]
+    assert [len(p) for p in split(rows, tokens=1, rollouts=None)] == [1, 1, 1], (
+        "a row over the budget goes alone"
+    )
+    assert [len(p) for p in split(rows, tokens=100, rollouts=2)] == [2, 1]
+
+
+def test_neighbours_of_one_prompt_are_a_family() -> None:
+    families = families_of([row(0, 1), row(0, 2), row(1, 3)])
+    assert [len(f.responses) for f in families] == [2, 1]
+    assert [len(f.prompt_ids) for f in families] == [3, 5]
+
+
+def test_mini_batches_are_disjoint_and_whole() -> None:
+    rows = [row(0, n) for n in range(1, 8)]
+    parts = mini_batches(rows, 3)
+    assert [len(p) for p in parts] == [3, 2, 2]
+    assert [id(r) for p in parts for r in p] == [id(r) for r in rows]
+    assert mini_batches([], 3) == []
+
+
+def test_weights_come_from_the_whole_optimiser_batch() -> None:
+    rows = weighted([row(0, 1), row(0, 3)], token_mean)  # 4 tokens in all
+    assert [r.weight for r in rows] == [0.25, 0.25]
+
+
+def test_only_trainable_tokens_are_assembled() -> None:
+    rows = weighted([row(0, 3, 2.0, [True, False, True]), row(1, 2, -1.0)], token_mean)
+    batch = assemble(rows, device=torch.device("cpu"), dtype=torch.float64)
+    assert batch.trainable.tolist() == [0, 2, 3, 4]
+    assert batch.advantages_M.tolist() == [2.0, 2.0, -1.0, -1.0]
+    assert batch.weights_M.tolist() == pytest.approx([0.25] * 4)
+    assert batch.old_logprobs_M.tolist() == [-1.0, -3.0, -1.0, -2.0]
+    assert batch.rollout_M.tolist() == [0, 0, 1, 1]
+    assert batch.reference_logprobs_M is None

@@ -1,0 +1,170 @@
+"""One update on real rollouts of a tiny model: nothing about batching may change it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.errors import TrainingError
+from groupwise.rollouts.collect import collect
+from groupwise.training.advantages import judge_all
+from groupwise.training.batch import Row
+from groupwise.training.logprobs import training_groups
+from groupwise.training.setup import Run
+
+
+def rows_of(run: Run, shift: float = 0.0) -> list[Row]:
+    """The rows of a first batch; `shift` moves the old log-probs so that the clip has work to do."""
+    config = run.config
+    prompts = [run.prompts[i] for i in run.order.next()]
+    collected = collect(
+        run.engine, prompts, run.sampling, run.score(1), group_size=config.rollout.group_size, seed=(0, 1)
+    )
+    groups = training_groups(
+        judge_all(collected.groups, run.inputs.estimate, config.objective),
+        policy=run.old_forward,
+        reference=run.reference_forward,
+        reference_weights=run.reference_weights,
+    )
+    rows = run.updater.rows(groups)
+    rng = np.random.default_rng(0)
+    return [
+        replace(
+            r,
+            old_logprobs_T=r.old_logprobs_T
+            + shift * rng.normal(size=len(r.old_logprobs_T)).astype(np.float32),
+        )
+        for r in rows
+    ]
+
+
+def gradient(run: Run, rows: list[Row]) -> tuple[torch.Tensor, dict[str, float]]:
+    """The gradient and metrics of one update that leaves the weights alone."""
+    run.optimizer.set_rate(0.0)
+    metrics = run.updater.update(rows)
+    flat = torch.cat([p.grad.flatten() for p in run.optimizer.parameters if p.grad is not None]).clone()
+    return flat, {name: metric.value for name, metric in metrics.items()}
+
+
+BASE: dict[str, Any] = {
+    "training": {"max_grad_norm": None, "steps": 3, "learning_rate": 1e-3},
+    "objective": {"kl": {"beta": 0.1}, "entropy_bonus": 0.01},
+}
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "constant", "sequence_sum"])
+def test_micro_batches_change_neither_gradient_nor_logged_loss(
+    tiny_run: Callable[..., Run], aggregation: str
+) -> None:
+    base = {**BASE, "objective": {**BASE["objective"], "aggregation": aggregation}}
+    run = tiny_run(**base)
+    rows = rows_of(run, shift=0.3)
+    whole, logged = gradient(run, rows)
+    assert logged["clip/low_fraction"] > 0, "the case must exercise the clip"
+    for size in (1, 2, 5):
+        part = tiny_run(**{**base, "training": {**base["training"], "micro_batch_rollouts": size}})
+        split, again = gradient(part, rows)
+        assert float((split - whole).norm() / whole.norm()) < 1e-5
+        for name in (
+            "policy/loss",
+            "policy/token_loss",
+            "kl/token_mean",
+            "kl/rollout_mean",
+            "clip/low_fraction",
+        ):
+            assert again[name] == pytest.approx(logged[name], rel=1e-5, abs=1e-7), name
+
+
+def test_the_order_of_rollouts_does_not_matter(tiny_run: Callable[..., Run]) -> None:
+    run = tiny_run(**BASE)
+    rows = rows_of(run, shift=0.3)
+    whole, _ = gradient(run, rows)
+    turned, _ = gradient(run, rows[::-1])
+    assert float((turned - whole).norm() / whole.norm()) < 1e-5
+
+
+def test_rows_without_advantage_are_skipped_yet_count_in_the_divisor(tiny_run: Callable[..., Run]) -> None:
+    run = tiny_run(training=BASE["training"])
+    rows = rows_of(run)
+    some = [replace(r, advantage=0.0 if i % 3 else r.advantage) for i, r in enumerate(rows)]
+    seen: list[int] = []
+    inner = run.updater.forward.scorer.__class__.__call__
+
+    def counting(self: Any, families: Any, *, temperature: float) -> Any:
+        seen.extend(len(f.responses) for f in families)
+        return inner(self, families, temperature=temperature)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run.updater.forward.scorer.__class__, "__call__", counting)
+        skipped, _ = gradient(run, some)
+    assert sum(seen) == sum(r.advantage != 0 for r in some) < len(rows)
+    # The same rows, all computed: an advantage of 1e-30 moves nothing that float32 can see.
+    tiny = [replace(r, advantage=r.advantage or 1e-30) for r in some]
+    computed, _ = gradient(run, tiny)
+    assert float((skipped - computed).norm() / computed.norm()) < 1e-5
+
+
+def test_constant_rewards_change_no_weight(tiny_run: Callable[..., Run]) -> None:
+    run = tiny_run(reward=lambda completions, **columns: [0.3] * len(completions))
+    before = [p.detach().clone() for p in run.optimizer.parameters]
+    metrics = run.updater.update(rows_of(run))
+    assert metrics["policy/loss"].value == 0.0
+    assert all(torch.equal(a, b) for a, b in zip(before, run.optimizer.parameters, strict=True))
+
+
+def test_the_first_ratio_is_one(tiny_run: Callable[..., Run]) -> None:
+    for temperature in (1.0, 0.6):
+        run = tiny_run(rollout={"temperature": temperature})
+        _, metrics = gradient(run, rows_of(run))
+        assert abs(metrics["ratio/max"] - 1) < 1e-4
+        assert abs(metrics["ratio/min"] - 1) < 1e-4
+        assert metrics["sampler/gap_abs_max"] < 1e-4
+
+
+def test_truncated_sampling_takes_the_trainers_log_probs_and_corrects(tiny_run: Callable[..., Run]) -> None:
+    run = tiny_run(rollout={"top_k": 20})
+    rows = rows_of(run)
+    assert all(r.correction_T is not None for r in rows)
+    for r in rows:
+        # The sampler renormalised over what it kept, so old - sampler = log(kept mass), and the weight is that mass.
+        assert r.rollout.kept_mass_T is not None
+        np.testing.assert_allclose(r.correction_T, r.rollout.kept_mass_T, rtol=1e-4)
+    _, metrics = gradient(run, rows)
+    assert abs(metrics["ratio/max"] - 1) < 1e-4, "the clip sees policy - old, not the truncation"
+
+
+def test_the_kl_of_the_first_step_is_zero_and_pulls_back_later(tiny_run: Callable[..., Run]) -> None:
+    run = tiny_run(
+        objective={"kl": {"beta": 5.0}}, reward=lambda completions, **columns: [0.0] * len(completions)
+    )
+    rows = rows_of(run)
+    _, metrics = gradient(run, rows)
+    assert metrics["kl/token_mean"] < 1e-6
+    with torch.no_grad():
+        for p in run.optimizer.parameters:
+            p.add_(0.02 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
+    run.optimizer.set_rate(3e-4)
+    values = [run.updater.update(rows)["kl/token_mean"].value for _ in range(6)]
+    assert values[0] > 1e-3
+    assert values[-1] < values[0] * 0.8, "with no advantages, a step must lower the KL"
+
+
+def test_non_finite_updates_are_skipped_and_bounded(tiny_run: Callable[..., Run]) -> None:
+    run = tiny_run(training={"max_bad_steps": 2, "steps": 3, "learning_rate": 1e-3})
+    rows = rows_of(run)
+    bad = [replace(rows[0], advantage=float("nan")), *rows[1:]]
+    before = [p.detach().clone() for p in run.optimizer.parameters]
+    assert run.updater.update(bad)["training/skipped_updates"].value == 1
+    assert run.updater.update(rows)["training/skipped_updates"].value == 0, (
+        "a good update in between resets the count"
+    )
+    changed = [p.detach().clone() for p in run.optimizer.parameters]
+    assert any(not torch.equal(a, b) for a, b in zip(before, changed, strict=True))
+    run.updater.update(bad)
+    with pytest.raises(TrainingError, match="2 updates in a row were skipped"):
+        run.updater.update(bad)
+    assert all(torch.equal(a, b) for a, b in zip(changed, run.optimizer.parameters, strict=True))
+    assert all(bool(p.isfinite().all()) for p in run.optimizer.parameters)

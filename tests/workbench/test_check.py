@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import load
+from groupwise.registry import import_function
+from groupwise.training.inputs import Inputs, read_inputs
+from groupwise.workbench.check import batch_arithmetic, check, micro_batch_arithmetic
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "8 prompts x 8 rollouts = 64 rollouts, one update per batch"),
+        (
+            "training.micro_batch_rollouts=16",
+            "8 prompts x 8 rollouts = 64 rollouts, 4 micro-batches of 16, one update per batch",
+        ),
+        (
+            "training.micro_batch_rollouts=20",  # 20 + 20 + 20 + 4
+            "8 prompts x 8 rollouts = 64 rollouts, 4 micro-batches of at most 20, one update per batch",
+        ),
+        (
+            "training.micro_batch_rollouts=64",
+            "8 prompts x 8 rollouts = 64 rollouts, one micro-batch, one update per batch",
+        ),
+        (
+            "training.updates_per_batch=3",
+            "8 prompts x 8 rollouts = 64 rollouts, 3 updates per batch (3 passes x 1 mini-batches)",
+        ),
+        (
+            "training.mini_batches=4 training.micro_batch_rollouts=8",  # 64 / 4 = 16 = 2 x 8
+            "8 prompts x 8 rollouts = 64 rollouts, 4 mini-batches of 16, 2 micro-batches of 8 rollouts each, "
+            "4 updates per batch (1 pass x 4 mini-batches)",
+        ),
+        (
+            "training.mini_batches=3 rollout.prompts_per_step=2 rollout.group_size=5",  # 10 = 4 + 3 + 3
+            "2 prompts x 5 rollouts = 10 rollouts, 3 mini-batches of at most 4, "
+            "3 updates per batch (1 pass x 3 mini-batches)",
+        ),
+    ],
+)
+def test_the_arithmetic_of_a_batch(words: str, said: str) -> None:
+    assert batch_arithmetic(load({}, words.split()).config) == said
+
+
+def test_the_budget_of_tokens() -> None:
+    # 64 rollouts x 256 = 16384 tokens; 8192 // 256 = 32 at once, so at least 64 / 32 = 2 passes.
+    text = micro_batch_arithmetic(load({}).config)
+    assert "at most 32 responses of the full 256, so at least 2 passes for 64 such responses" in text
+    # With prompts of at most 768 each takes at most 1024: at least 8 at once, so at most 8 passes.
+    text = micro_batch_arithmetic(load({}, ["prompts.max_prompt_tokens=768"]).config)
+    assert text.endswith("With prompts of at most 768 tokens it takes at least 8, so at most 8 passes.")
+    # 64 x 10 = 640 fit at once.
+    text = micro_batch_arithmetic(load({}, ["rollout.max_new_tokens=10"]).config)
+    assert text.endswith("64 responses of at most 10 tokens are 640 of them.")
+
+
+def inputs(tmp_path: Path, *words: str, **tree: object) -> Inputs:
+    rows = [{"prompt": f"{i} + 1 =", "answer": str(i + 1)} for i in range(10)]
+    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "held_out.jsonl").write_text(json.dumps({"prompt": "50 + 1 =", "answer": "51"}) + "\n")
+    given = {"model": "tiny", "prompts": {"train": "train.jsonl"}, "rewards": ["numeric"], **tree}
+    return read_inputs(load(given, words, base=tmp_path))
+
+
+def test_steps_and_epochs_against_the_rows(tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        lines = check(inputs(tmp_path, "rollout.prompts_per_step=4", *words))
+        return next(line for line in lines if line.startswith("training data")).split(maxsplit=2)[2]
+
+    # 10 rows by 4 are 3 batches, the last of 2; 6 steps are 2 epochs.
+    assert (
+        said("training.steps=6")
+        == "train.jsonl: 10 rows, 3 steps an epoch (the last has 2 prompts); 6 steps are 2 epochs"
+    )
+    assert said("training.epochs=2.5") == (
+        "train.jsonl: 10 rows, 3 steps an epoch (the last has 2 prompts); 2.5 epochs: 8 steps"  # round(7.5)
+    )
+    assert said("prompts.drop_last=true") == (
+        "train.jsonl: 10 rows, 2 steps an epoch (2 rows a time left out); 1 epoch: 2 steps"
+    )
+
+
+def test_made_up_completions_are_scored_by_the_real_rewards(tmp_path: Path) -> None:
+    lines = check(
+        inputs(
+            tmp_path, "prompts.held_out=held_out.jsonl", rewards=["numeric", {"name": "length", "weight": 2}]
+        )
+    )
+    text = "\n".join(lines)
+    assert "rewards         numeric (weight 1), length (weight 2)" in lines
+    assert "'1'  reward 1: numeric 1, length 0" in text  # the answer of the first row
+    assert "'I do not know.'  reward 0: numeric 0, length 0" in text
+    assert "'51'  reward 1: numeric 1, length 0" in text
+    assert lines[-1] == "configuration is fine"
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_rewards_get_the_shape_of_training(tmp_path: Path, chat: bool) -> None:
+    (tmp_path / "reward.py").write_text(
+        "seen = []\n\ndef look(prompts, completions, completion_ids, stop_reasons, answer, **columns):\n"
+        "    seen.append((prompts[0], completions[0], stop_reasons[0], answer[0], sorted(columns)))\n"
+        "    return [0.0] * len(completions)\n"
+    )
+    words = [f"prompts.chat={str(chat).lower()}", *(["prompts.system_prompt=Be brief."] if chat else [])]
+    found = inputs(tmp_path, *words, rewards=["reward.py:look"])
+    check(found)
+    reward = import_function("reward.py:look", base=tmp_path)  # the same module, by the same name
+    prompt, completion, stop, answer, columns = reward.__globals__["seen"].pop()
+    user = {"role": "user", "content": "0 + 1 ="}
+    assert prompt == ([{"role": "system", "content": "Be brief."}, user] if chat else "0 + 1 =")
+    assert completion == ([{"role": "assistant", "content": "1"}] if chat else "1")
+    assert (stop, answer) == ("stop", "1")
+    assert "prompt" not in columns
+
+
+def test_far_settings_are_questioned_once_and_by_name(tmp_path: Path) -> None:
+    lines = check(inputs(tmp_path, "training.learning_rate=1", "rollout.group_size=2", "objective.kl.beta=5"))
+    asked = [line for line in lines if "Is it meant?" in line]
+    for key in ("training.learning_rate is 1;", "rollout.group_size is 2;", "objective.kl.beta is 5;"):
+        assert sum(key in line for line in asked) == 1
+    assert len(asked) == 3
+
+
+def test_usual_settings_are_not_questioned(tmp_path: Path) -> None:
+    assert not [line for line in check(inputs(tmp_path)) if "Is it meant?" in line]
+
+
+def test_a_taken_run_folder_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    lines = check(inputs(tmp_path, f"run.dir={tmp_path / 'run'}"))
+    assert any(line.startswith("note") and "not empty" in line for line in lines)
+
+
+def test_a_hub_id_is_not_looked_up(tmp_path: Path) -> None:
+    lines = check(inputs(tmp_path, model="someone/some-model"))
+    assert lines[0] == "model           someone/some-model: taken for a hub id, and not looked up here"

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from groupwise.records import Group, Prompt, Rollout, StopReason, Verdict
+from groupwise.workbench.evaluation import Measured
+
+
+def group(name: str, rewards: list[float | None]) -> Group:
+    rollouts = [
+        Rollout(
+            prompt_id=name,
+            group_index=i,
+            token_ids_T=np.array([1, 2], dtype=np.int32),
+            trainable_T=np.ones(2, dtype=np.bool_),
+            sampler_logprobs_T=np.zeros(2, dtype=np.float32),
+            kept_mass_T=None,
+            entropy_T=None,
+            stop_reason=StopReason.STOP,
+            policy_version=0,
+            text="é",
+        )
+        for i in range(len(rewards))
+    ]
+    prompt = Prompt(id=name, source="x", messages=None, text=name, token_ids=np.array([3], dtype=np.int32))
+    verdicts = tuple(
+        Verdict(
+            reward=r,
+            parts={"a": r, "b": None if r is None else 2 * r},
+            failure=None if r is not None else "no",
+        )
+        for r in rewards
+    )
+    return Group(prompt=prompt, rollouts_G=tuple(rollouts), verdicts_G=verdicts)
+
+
+@pytest.fixture
+def measured() -> Measured:
+    metrics = {
+        "eval/pass@1": 0.5,
+        "eval/reward_mean": 0.5,
+        "eval/length_mean": 2.0,
+        "eval/truncated_fraction": 0.0,
+    }
+    groups = [group("p", [1.0, 0.0]), group("q", [1.0, 1.0]), group("r", [0.0, None])]
+    return Measured(model="m", data="d", temperature=0.7, groups=groups, metrics=metrics, pass_reward=1.0)
+
+
+def test_the_table(measured: Measured) -> None:
+    # Rates per prompt 0.5, 1, 0: mean 0.5, sample variance (0 + 0.25 + 0.25) / 2 = 0.25, standard error 0.5 / sqrt(3)
+    # = 0.2887. Part a: (1 + 0 + 1 + 1 + 0) / 5 = 0.6, part b twice that.
+    assert measured.lines() == [
+        "model        m",
+        "data         d: 3 prompts, 2 at temperature 0.7",
+        "pass@1       50.0% +- 28.9% (standard error), reward 1 passes",
+        "mean reward  0.5000",
+        "  a          0.6000",
+        "  b          1.2000",
+        "no reward    1 of 6 responses; they do not pass",
+        "mean length  2.0 tokens, 0.0% cut off",
+    ]
+
+
+def test_the_file_is_strict_json_with_every_response(measured: Measured) -> None:
+    found = json.loads(measured.json(), parse_constant=lambda word: pytest.fail(word))
+    assert found["metrics"]["eval/pass@1"] == 0.5
+    assert [len(prompt["responses"]) for prompt in found["prompts"]] == [2, 2, 2]
+    assert found["prompts"][2]["responses"][1] == {
+        "text": "é",
+        "tokens": 2,
+        "stop_reason": "stop",
+        "reward": None,
+        "parts": {"a": None, "b": None},
+        "failure": "no",
+    }

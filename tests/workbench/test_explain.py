@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import load
+from groupwise.errors import ConfigError
+from groupwise.workbench.explain import explain, factors, loss, open_named, side_by_side
+
+
+def formulas(*words: str, name: str = "grpo") -> dict[str, str]:
+    return {factor.name: factor.formula for factor in factors(open_named(name, words))}
+
+
+def test_grpo_in_full() -> None:
+    # DeepSeekMath (arXiv 2402.03300), equation 3, with beta 0.04 of its section 4.2, as a loss.
+    assert loss(open_named("grpo")) == "(1/N) sum_i (1/T_i) sum_t [ -S_t + 0.04 KL_t ]"
+    found = formulas()
+    assert found["advantage"] == "A_i = (r_i - mean(r)) / (std(r) + 0.0001),  std: sample"
+    assert found["ratio"].startswith("rho_t = exp(policy_t - old_t)")
+    assert found["surrogate"] == "S_t = min(rho A, clip(rho, 1 - 0.2, 1 + 0.2) A)"
+    assert found["kl"] == "KL_t = exp(d) - d - 1,  d = reference_t - policy_t; 0.04 KL_t in the loss"
+    assert found["entropy"] == "none"
+
+
+def test_dr_grpo_in_full() -> None:
+    # Dr. GRPO (arXiv 2503.20783): no std, no 1/T_i, no KL. L is the budget of new tokens, 256 by default.
+    assert loss(open_named("dr_grpo")) == "(1 / (N * 256)) sum_i sum_t [ -S_t ]"
+    assert formulas(name="dr_grpo")["advantage"] == "A_i = r_i - mean(r)"
+    assert formulas(name="dr_grpo")["kl"].startswith("none")
+
+
+@pytest.mark.parametrize(
+    ("word", "factor", "says"),
+    [
+        ("objective.advantage.std=population", "advantage", "std: population"),
+        ("objective.advantage.eps=0.5", "advantage", "(std(r) + 0.5)"),
+        ("objective.surrogate.low=0.1", "surrogate", "1 - 0.1, 1 + 0.2"),
+        ("objective.surrogate.high=0.28", "surrogate", "1 - 0.2, 1 + 0.28"),
+        ("objective.surrogate.dual=3", "surrogate", "for A < 0 at least 3 A"),
+        ("objective.kl.beta=0.25", "kl", "0.25 KL_t in the loss"),
+        ("objective.entropy_bonus=0.5", "entropy", "times 0.5"),
+        ("objective.zero_spread=drop", "equal rewards", "left out of the update"),
+        ("objective.truncated=mask", "truncated", "left out of the loss"),
+        ("objective.old_source=trainer", "old log-probs", "c_t = min(exp(old_t - sampler_t), 2)"),
+        ("rollout.top_p=0.9", "old log-probs", "trainer's"),
+        ("training.mini_batches=4", "update", "4 updates per batch (1 passes x 4 mini-batches)"),
+        ("training.max_grad_norm=null", "update", "gradient norm not limited"),
+    ],
+)
+def test_every_setting_shows(word: str, factor: str, says: str) -> None:
+    changed = formulas(word)[factor]
+    assert says in changed
+    assert changed != formulas()[factor]
+
+
+def test_terms_of_the_loss() -> None:
+    assert loss(open_named("grpo", ["objective.entropy_bonus=0.5"])).endswith(
+        "[ -S_t + 0.04 KL_t - 0.5 H_t ]"
+    )
+    assert loss(open_named("grpo", ["objective.entropy_bonus=-0.5"])).endswith(
+        "[ -S_t + 0.04 KL_t + 0.5 H_t ]"
+    )
+    assert loss(open_named("grpo", ["objective.old_source=trainer"])).endswith("[ -c_t S_t + 0.04 KL_t ]")
+    assert loss(open_named("grpo", ["objective.aggregation={name: constant, length: 7}"])).startswith(
+        "(1 / (N * 7))"
+    )
+
+
+def test_where_each_setting_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("objective: {preset: dr_grpo, surrogate: {low: 0.1}}\nrewards: [numeric]\n")
+    text = explain("mine.yaml", open_named(str(file), ["objective.kl.beta=0.5"]))
+    assert "r_i = 1 numeric" in text
+    assert "- mine.yaml: objective.surrogate.low=0.1" in text
+    assert "- command line: objective.kl.beta=0.5" in text
+    assert "- preset dr_grpo: objective.advantage.name=group_mean" in text
+    assert "- rollout.max_new_tokens: objective.aggregation.length=256" in text
+    assert "arXiv 2503.20783" in text
+    assert max(len(line) for line in text.splitlines()) <= 105
+
+
+def test_a_function_of_yours_is_shown_with_its_docstring_or_its_formula(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        'def best(rewards_G, *, scale: float = 2.0):\n    """Only the best counts."""\n    return rewards_G\n'
+    )
+    (tmp_path / "named.py").write_text(
+        'FORMULA = "A_i = r_i^{power:g}"\n\n\ndef power(rewards_G, *, power: float = 2.0):\n    return rewards_G\n'
+    )
+    loaded = load({"objective": {"advantage": {"name": "own.py:best", "scale": 3}}}, base=tmp_path)
+    assert {f.name: f.formula for f in factors(loaded)}[
+        "advantage"
+    ] == "best(scale=3.0): Only the best counts."
+    loaded = load({"objective": {"advantage": "named.py:power"}}, base=tmp_path)
+    assert {f.name: f.formula for f in factors(loaded)}["advantage"] == "A_i = r_i^2"
+
+
+def test_side_by_side_marks_what_differs() -> None:
+    names = ["grpo", "dr_grpo"]
+    lines = side_by_side([(name, open_named(name)) for name in names]).splitlines()
+    titles = {line[2:]: line[0] for line in lines if line[:2] in ("* ", "  ") and line[2:3] not in (" ", "")}
+    assert {title for title, mark in titles.items() if mark == "*"} >= {
+        "loss",
+        "advantage",
+        "aggregation",
+        "kl",
+    }
+    assert {title for title, mark in titles.items() if mark == " "} >= {"ratio", "surrogate", "truncated"}
+    at = lines.index("* advantage")
+    assert lines[at + 1] == "    grpo     A_i = (r_i - mean(r)) / (std(r) + 0.0001),  std: sample"
+    assert lines[at + 2] == "    dr_grpo  A_i = r_i - mean(r)"
+    same = side_by_side([("a", open_named("grpo")), ("b", open_named("grpo"))])
+    assert not [line for line in same.splitlines() if line.startswith("* ")][1:]
+
+
+def test_names_files_and_run_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("objective: dr_grpo\n")
+    assert open_named("run").config.objective.preset == "dr_grpo"
+    assert open_named("run/config.yaml").config.objective.preset == "dr_grpo"
+    with pytest.raises(ConfigError, match=r"'gpro' is neither .* did you mean grpo\?"):
+        open_named("gpro")
+    with pytest.raises(ConfigError, match=r"no configuration file .*nowhere\.yaml"):
+        open_named("nowhere.yaml")
