@@ -3,10 +3,10 @@
 The task: a model of random weights answers prompts of one line, and the reward is the share of lower-case letters in
 its response. No knowledge is needed, only that advantages push the right tokens of the right rollouts.
 
-The verdict compares the last quarter of the steps with the first. Measured rises, over seeds that share none with the
-tests: 0.40 with a std of 0.014 when all is well (12 seeds); 0.00 with a std of 0.011 at learning rate 0 and 0.031 with
-rewards shuffled, which lets the policy drift (30 seeds each, the largest 0.079); -0.39 with every sign flipped. The
-bound of 0.2 is 14, 19, 6 and more than 40 standard deviations away.
+The verdict compares the last quarter of the steps with the first. Rises measured on seeds from 100 on, which the tests
+do not use: 0.401 with a std of 0.0145 when all is well (15 seeds); -0.001 with 0.011 at learning rate 0 and 0.002 with
+0.031 where the rewards are shuffled, so that the policy drifts (30 seeds each, the largest 0.079); -0.386 with 0.009
+where every sign is flipped (10 seeds). The bound of 0.2 is 14, 19, 6 and more than 60 standard deviations away.
 """
 
 from __future__ import annotations
