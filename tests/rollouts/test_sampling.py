@@ -57,6 +57,25 @@ def test_invert_is_the_inverse_of_the_cumulative_sum(vocabulary: int) -> None:
     assert invert(torch.from_numpy(weights), torch.from_numpy(u)).tolist() == expected
 
 
+def test_invert_on_the_boundary_of_blocks() -> None:
+    """Weights at tokens 300 and 700 alone, in the second and third of three blocks of 256."""
+    weights = torch.zeros(1, 768)
+    weights[0, 300] = weights[0, 700] = 1.0
+    # 0 lies in no mass of the first block; a half is exactly the mass of the second.
+    for u, token in ((0.0, 300), (0.4999, 300), (0.5, 700), (1 - 2**-53, 700)):
+        assert invert(weights, number(u)).item() == token
+
+
+def test_the_largest_number_finds_the_last_token_with_weight() -> None:
+    """Whatever the total, and though the last block is empty."""
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(5000, 400, generator=generator) * 10 ** (
+        20 * torch.rand(5000, 1, generator=generator) - 10
+    )
+    weights[:, 200:] = 0
+    assert (invert(weights, torch.full((5000,), 1 - 2**-53, dtype=torch.float64)) == 199).all()
+
+
 @pytest.mark.parametrize("vocabulary", [1, 5, 256, 300, 1000])
 def test_a_token_without_weight_is_never_drawn(vocabulary: int) -> None:
     """Also where the number falls on a boundary, at either end, and with weights of very unlike size."""
@@ -67,7 +86,11 @@ def test_a_token_without_weight_is_never_drawn(vocabulary: int) -> None:
     weights[torch.arange(200), only] = 1.0
     total = weights.double().sum(1)
     edges = (weights.double().cumsum(1)[:, vocabulary // 2] / total).clamp_max(1 - 2**-53)
-    for u in (torch.zeros(200).double(), torch.full((200,), 1 - 2**-53).double(), edges):
+    for u in (
+        torch.zeros(200, dtype=torch.float64),
+        torch.full((200,), 1 - 2**-53, dtype=torch.float64),
+        edges,
+    ):
         tokens = invert(weights, u)
         assert (weights.gather(1, tokens[:, None]) > 0).all()
 
@@ -228,6 +251,21 @@ def test_a_row_is_drawn_alike_alone_and_among_others() -> None:
         alone = draw(logits[i : i + 1].clone(), settings, u[i : i + 1])
         assert alone.token_N.item() == together.token_N[i].item()
         assert alone.logprob_N.item() == pytest.approx(together.logprob_N[i].item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_k": 20, "top_p": 0.8}])
+def test_rollouts_on_one_row_draw_as_if_each_had_its_own(settings: dict[str, float]) -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(3, 500, generator=generator) * 3
+    u = torch.rand(40, generator=generator, dtype=torch.float64)
+    row = torch.randint(0, 3, (40,), generator=generator)
+    shared = draw(logits.clone(), sampling(**settings), u, row)
+    own = draw(logits[row].clone(), sampling(**settings), u)
+    assert settings.get("temperature") == 0 or len(set(shared.token_N.tolist())) > 3
+    for name in ("token_N", "logprob_N", "entropy_N", "kept_mass_N"):
+        a, b = getattr(shared, name), getattr(own, name)
+        assert (a is None) == (b is None)
+        assert a is None or (a - b).abs().max() < 1e-6
 
 
 def test_uniforms_are_a_function_of_their_arguments() -> None:

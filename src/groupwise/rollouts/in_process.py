@@ -137,9 +137,8 @@ class InProcessEngine:
             cache = _cache_of(output)
             try:
                 cache.batch_repeat_interleave(len(mine))
-            except (
-                AttributeError
-            ):  # a recurrent state cannot be repeated, so every rollout computes the prompt
+            except AttributeError:
+                # A recurrent state cannot be repeated, so every rollout computes the prompt.
                 output = self.policy.model(
                     input_ids=ids.expand(len(mine), -1), use_cache=True, logits_to_keep=1
                 )

@@ -138,10 +138,8 @@ def invert(weight_RV: Tensor, uniform_N: Tensor, row_N: Tensor | None = None) ->
         weight_RV = torch.nn.functional.pad(weight_RV, (0, blocks * _BLOCK - vocabulary))
     by_block_RBK = weight_RV.view(rows, blocks, _BLOCK)
     mass_NB = by_block_RBK.sum(2, dtype=torch.float64).cumsum(1)[row_N]
-    total_N = mass_NB[:, -1]
-    goal_N1 = (uniform_N * total_N).minimum(total_N * (1 - 1e-15))[
-        :, None
-    ]  # the product can round up to the total
+    # Below the total, since a float64 below 1 is at most 1 - 2^-53, and the product then rounds down.
+    goal_N1 = (uniform_N * mass_NB[:, -1])[:, None]
     block_N1 = torch.searchsorted(mass_NB, goal_N1, right=True).clamp_max(blocks - 1)
     before_N1 = torch.where(block_N1 > 0, mass_NB.gather(1, (block_N1 - 1).clamp_min(0)), 0.0)
     mass_NK = by_block_RBK[row_N, block_N1[:, 0]].cumsum(1, dtype=torch.float64)
