@@ -54,9 +54,11 @@ class Engine(Protocol):
     included; greedy rollouts carry the log-probs of temperature 1.
     """
 
-    same_as_trainer: bool
-    """True when it computes with the trainer's own weights and precision, so that its untruncated log-probs may
-    serve as the old ones."""
+    @property
+    def same_as_trainer(self) -> bool:
+        """True when it computes with the trainer's own weights and precision, so that its untruncated log-probs may
+        serve as the old ones."""
+        ...
 
     def generate(
         self, prompts: Sequence[Prompt], sampling: Sampling, *, group_size: int, seed: Sequence[int]

@@ -65,12 +65,14 @@ def score_responses(forward: Forward, responses: Sequence[Response]) -> list[NDA
     model = forward.scorer.model
     training = model.training
     model.eval()
-    with torch.no_grad():
-        for part in split(responses, tokens=forward.tokens, rollouts=forward.rollouts):
-            logprobs, _ = forward.scorer(families_of(part), temperature=forward.temperature)
-            ends = np.cumsum([len(r.rollout.token_ids_T) for r in part])[:-1]
-            scored += np.split(logprobs.float().cpu().numpy(), ends)
-    model.train(training)
+    try:
+        with torch.no_grad():
+            for part in split(responses, tokens=forward.tokens, rollouts=forward.rollouts):
+                logprobs, _ = forward.scorer(families_of(part), temperature=forward.temperature)
+                ends = np.cumsum([len(r.rollout.token_ids_T) for r in part])[:-1]
+                scored += np.split(logprobs.float().cpu().numpy(), ends)
+    finally:
+        model.train(training)
     return scored
 
 

@@ -1,6 +1,4 @@
 import json
-import re
-import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,7 @@ import pytest
 from groupwise.rewards.scorers.numeric import numeric
 
 ROOT = Path(__file__).parents[3]
-SAMPLE = ROOT / "examples" / "gsm8k" / "data" / "test_200.jsonl"
-WHOLE = ROOT.parent / "shared" / "data" / "gsm8k_test.jsonl"
+GSM8K = ROOT / "examples" / "gsm8k" / "data" / "test.jsonl"
 
 
 def answers(path: Path) -> list[str]:
@@ -24,11 +21,10 @@ def altered(gold: int) -> set[int]:
     return {gold - 1, gold + 1, gold * 10, -gold, *last} - {gold}
 
 
-@pytest.mark.parametrize(("path", "rows"), [(SAMPLE, 200), *([(WHOLE, 1319)] if WHOLE.is_file() else [])])
-def test_gsm8k_solutions_score_one_and_altered_ones_zero_on_every_row(path: Path, rows: int) -> None:
-    golds = answers(path)
-    assert len(golds) == rows
-    assert numeric(golds, golds) == [1.0] * rows
+def test_gsm8k_solutions_score_one_and_altered_ones_zero_on_every_row() -> None:
+    golds = answers(GSM8K)
+    assert len(golds) == 1319
+    assert numeric(golds, golds) == [1.0] * 1319
     for row, gold in enumerate(golds):
         solution, _, written = gold.rpartition("#### ")
         figure = int(written.replace(",", ""))
@@ -211,6 +207,7 @@ def test_tolerance_is_absolute_and_exact() -> None:
     assert Fraction(1, 3) - Fraction(33, 100) == Fraction(1, 300)
 
 
+@pytest.mark.timeout(60)  # about a second; a pattern that backtracks would take minutes
 def test_hostile_text_takes_time_linear_in_its_length() -> None:
     hostile = [
         "9" * 100_000,
@@ -229,13 +226,5 @@ def test_hostile_text_takes_time_linear_in_its_length() -> None:
         "½" * 100_000,
         "٣" * 100_000,
     ]
-    start = time.process_time()
     numeric(hostile, ["5"] * len(hostile))
     numeric(["5"] * len(hostile), hostile)
-    assert time.process_time() - start < 10  # about 1 s; a pattern that backtracks would take minutes
-
-
-def test_the_sample_is_of_the_published_file() -> None:
-    golds = answers(SAMPLE)
-    assert sum("," in gold.rpartition("####")[2] for gold in golds) == 14  # all of the published test set
-    assert sum(re.search(r"#### -\d", gold) is not None for gold in golds) == 2
