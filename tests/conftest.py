@@ -10,7 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,14 @@ def _build_policy(seed: int = 0, *, stop_token_ids: tuple[int, ...] | None = Non
         device=torch.device("cpu"),
         lora=False,
     )
+
+
+@pytest.fixture(autouse=True)
+def _path_of_its_own() -> Iterator[None]:
+    """What a test's configuration puts on the path for the process is gone after the test."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,13 +64,42 @@ def test_two_files_of_one_name_are_two_modules(base: Path) -> None:
     assert registry.import_function("other/rewards.py:length", base=base)(["ab"]) == [0.0]
 
 
-def test_a_module_beside_the_configuration_is_found_and_the_path_is_put_back(base: Path) -> None:
+def test_a_module_beside_the_configuration_is_found_and_its_folder_stays_on_the_path_once(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = list(sys.path)
-    try:
+    monkeypatch.setitem(sys.modules, "own_module_for_test", None)
+    del sys.modules["own_module_for_test"]
+    for _ in range(2):
         assert registry.import_function("own_module_for_test:g", base=base)() == 1
-    finally:
-        sys.modules.pop("own_module_for_test", None)
-    assert sys.path == before
+    assert sys.path == [*before, str(base.resolve())]  # last, so that it hides no installed module
+
+
+@pytest.fixture
+def forget() -> Iterator[None]:
+    yield
+    for name in ("beside_for_test", "later_for_test", "chosen_for_test"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("forget")
+@pytest.mark.parametrize("name", ["deep/chosen_for_test.py:score", "chosen_for_test:score"])
+def test_a_users_module_imports_what_stands_beside_it_at_once_and_later(
+    base: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = base / "deep" if name.startswith("deep/") else base
+    folder.mkdir(exist_ok=True)
+    (folder / "beside_for_test.py").write_text("FACTOR = 2\n")
+    (base / "later_for_test.py").write_text("TERM = 3\n")  # beside the configuration, in both cases
+    (folder / "chosen_for_test.py").write_text(
+        "from beside_for_test import FACTOR\n\n"
+        "def score(completions):\n"
+        "    import later_for_test\n"
+        "    return [FACTOR * len(c) + later_for_test.TERM for c in completions]\n"
+    )
+    monkeypatch.chdir("/")
+    function = registry.import_function(name, base=base)
+    assert function(["ab"]) == [7]  # 2 x 2 + 3
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,10 @@ def find(package: str, name: str, *, base: Path | None = None) -> Callable[..., 
 def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any]:
     """Import `module:function` or `path/to/file.py:function`; relative paths and modules are looked up from `base`.
 
+    `base`, and before it the folder of a `.py` file, are put at the end of `sys.path` and stay there, so that what
+    stands beside a user's file can be imported by it, also from inside its functions later on. Being last, they hide
+    no installed module; two folders with a module of one name share the first that was imported, as anywhere in Python.
+
     Raises:
         ConfigError: says whether the file is missing, the import failed (and with what), or the name is not in it.
     """
@@ -70,6 +74,7 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
         path = (base / where).resolve()
         if not path.is_file():
             raise ConfigError(f"{name!r}: there is no file {path}")
+        _keep_on_path(path.parent, base)
         module_name = f"groupwise_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         module = sys.modules.get(module_name)
         if module is None:
@@ -99,8 +104,7 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
 
 
 def _import_module(where: str, name: str, base: Path) -> types.ModuleType:
-    # The installed command does not have the working folder on its path, so the configuration's own is added.
-    sys.path.insert(0, str(base))
+    _keep_on_path(base)
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
@@ -112,8 +116,13 @@ def _import_module(where: str, name: str, base: Path) -> types.ModuleType:
         raise ConfigError(f"{name!r}: importing {where} failed: {error}") from error
     except Exception as error:
         raise ConfigError(f"{name!r}: importing {where} failed: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(base))
+
+
+def _keep_on_path(*folders: Path) -> None:
+    for folder in folders:
+        text = str(folder.resolve())
+        if text not in sys.path:
+            sys.path.append(text)
 
 
 def settings(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -29,6 +29,13 @@ def test_each_is_answered_with_our_name(theirs: str) -> None:
         load({}, [f"--{theirs.replace('_', '-')}=1"])
 
 
+def test_half_precision_is_offered_where_it_works() -> None:
+    with pytest.raises(
+        ConfigError, match=r"did you mean model\.dtype\? \(bfloat16 weights only with lora for now"
+    ):
+        load({"bf16": True})
+
+
 def test_bare_words() -> None:
     assert setting_for("num_generations") == "rollout.group_size"
     assert setting_for("num_generation") == "rollout.group_size"

@@ -148,7 +148,7 @@ def test_reused_batches_need_the_clip(tmp_path: Path) -> None:
         training={"steps": 3, "learning_rate": 2e-2, "updates_per_batch": 4, "mini_batches": 2},
         objective={"kl": {"beta": 0.0}},
     )
-    result = groupwise.train(config, rewards=[digits], train=ROWS)
+    result = groupwise.train(config, rewards=[letters], train=ROWS)
     assert result.series("training/updates") == [8.0, 16.0, 24.0]
     assert max(result.series("clip/high_fraction")) > 0
     assert max(result.series("ratio/max")) > 1.2

@@ -30,6 +30,7 @@ def test_every_example_passes_check(name: str, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("name", ["first_run", "gsm8k"])
 def test_every_example_trains(name: str, tmp_path: Path) -> None:
     short = [*TINY, "rollout.max_new_tokens=4", "evaluate.prompts=2", "evaluate.every_steps=null"]
+    short += ["prompts.too_long=drop"]  # the tiny model reads 512 tokens
     words = [str(ROOT / "examples" / name / "config.yaml"), *short, f"run.dir={tmp_path / 'run'}"]
     assert run(["train", *words]) == 0
     assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
@@ -61,7 +62,7 @@ def test_the_first_runs_reward() -> None:
     said = ["149", "78 + 71 = 149.", "The sum is 150.", "149 or", ""]
     completions = [[{"role": "assistant", "content": text}] for text in said]
     stops = ["stop", "stop", "stop", "length", "length"]
-    assert reward(completions, stops, ["149"] * 5) == [1.0, 1.0, 0.1, 0.4, 0.0]  # type: ignore[operator]
+    assert reward(completions, stops, ["149"] * 5) == [1.0, 1.0, 0.0, 0.4, 0.0]  # type: ignore[operator]
 
 
 def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,4 +73,4 @@ def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     namespace: dict[str, object] = {}
     exec(code, namespace)
     assert len(namespace["result"].series("reward/mean")) == 2  # type: ignore[attr-defined]
-    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10

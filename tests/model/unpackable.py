@@ -38,13 +38,19 @@ UNPACKABLE = {
     "gemma2": Unpackable(
         "Gemma2",
         "its attention uses softcap",
-        {**_ATTENTION, "head_dim": 8, "attn_logit_softcapping": 0.5, "query_pre_attn_scalar": 8},
+        {
+            **_ATTENTION,
+            "head_dim": 8,
+            "attn_logit_softcapping": 0.5,
+            "query_pre_attn_scalar": 8,
+            "final_logit_softcapping": None,
+        },
     ),
     "gpt_oss": Unpackable(
         "GptOss", "its attention uses s_aux", {**_ATTENTION, "head_dim": 8, "num_local_experts": 4}
     ),
     "granite": Unpackable(
-        "Granite", "packed tokens change its log-probs by", {**_ATTENTION, "logits_scaling": 4.0}
+        "Granite", "its head does more than one product", {**_ATTENTION, "logits_scaling": 4.0}
     ),
     "bloom": Unpackable(
         "Bloom",

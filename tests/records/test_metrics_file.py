@@ -1,5 +1,6 @@
 import json
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ from groupwise.records.metrics_file import (
     MetricsFile,
     comparable,
     read_metrics,
-    torn_end,
     undocumented,
 )
 
@@ -61,11 +61,13 @@ def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path) -> None:
     path = write(
         tmp_path / "m.jsonl", '{"step": 1, "a": 1.0}\n', '{"step": 2, "a": 2.0}\n', '{"step": 3, "a": 3.'
     )
-    assert [row["step"] for row in read_metrics(path)] == [1, 2]
-    said = torn_end(path)
-    assert said is not None
-    assert "line 3 was cut short after 19 characters" in said
-    assert "the 2 lines before it are whole" in said
+    with pytest.warns(UserWarning, match="cut short") as caught:
+        rows = read_metrics(path)
+    assert [row["step"] for row in rows] == [1, 2]
+    (said,) = (str(warning.message) for warning in caught)
+    assert said.startswith(f"{path}, line 3 was cut short after 19 characters")
+    assert said.endswith("the 2 lines before it are whole")
+    assert caught[0].filename == __file__  # blamed on whoever reads
 
 
 def test_appending_after_a_torn_line_starts_clean(tmp_path: Path) -> None:
@@ -73,13 +75,12 @@ def test_appending_after_a_torn_line_starts_clean(tmp_path: Path) -> None:
     with MetricsFile(path) as file:
         file.append(2, {"a": 5.0})
     assert path.read_text() == '{"step": 1, "a": 1.0}\n{"step": 2, "a": 5.0}\n'
-    assert torn_end(path) is None
+    assert len(read_metrics(path)) == 2
 
 
 def test_a_last_line_that_only_lacks_its_line_break_is_whole(tmp_path: Path) -> None:
     path = write(tmp_path / "m.jsonl", '{"step": 1, "a": 1.0}')
     assert read_metrics(path) == [{"step": 1, "a": 1.0}]
-    assert torn_end(path) is None
     with MetricsFile(path) as file:
         file.append(2, {})
     assert path.read_text() == '{"step": 1, "a": 1.0}\n{"step": 2}\n'
@@ -95,9 +96,13 @@ def test_a_file_cut_anywhere_gives_whole_lines_only(tmp_path: Path) -> None:
     for end in range(len(data) + 1):
         path = tmp_path / "cut.jsonl"
         path.write_bytes(data[:end])
-        kept = [line["reward/mean"] for line in read_metrics(path)]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            kept = [line["reward/mean"] for line in read_metrics(path)]
+        whole_lines = data[:end].count(b"\n")
+        assert bool(said) == (len(kept) == whole_lines and not data[:end].endswith(b"\n") and end > 0)
         assert kept == rows[: len(kept)]
-        assert len(kept) >= data[:end].count(b"\n")
+        assert len(kept) >= whole_lines
 
 
 @pytest.mark.parametrize(
@@ -161,7 +166,10 @@ def test_only_what_the_clock_and_the_machine_decide_is_left_out_of_comparisons()
 def test_names_without_a_meaning_are_found() -> None:
     assert (
         undocumented(
-            ["step", "reward/mean", "reward/part/exact/mean", "reward/part/my/own/std", "eval/pass@1"]
+            [
+                *("step", "reward/mean", "reward/part/exact/mean", "reward/part/my/own/std", "eval/pass@1"),
+                *("reward/logged/share", "reward/logged/my own"),
+            ]
         )
         == []
     )

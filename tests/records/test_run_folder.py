@@ -208,6 +208,34 @@ def test_the_manifest_says_what_the_run_was_made_with(tmp_path: Path) -> None:
     assert manifest["platform"]["cores"] >= 1
 
 
+def test_the_manifest_names_what_came_from_python(tmp_path: Path) -> None:
+    folder = create(tmp_path / "run", overwrite=False)
+    rows = [{"prompt": "2 + 2 =", "answer": "4"}, {"prompt": "é", "answer": None}]
+
+    def found(*given: dict[str, object]) -> dict[str, object]:
+        write_manifest(
+            folder, seed=0, command=[], data_files={}, python_rewards=["right"], python_rows={"train": given}
+        )
+        manifest = read_manifest(folder)
+        assert set(manifest) == set(MANIFEST)
+        assert manifest["python_rewards"] == ["right"]
+        assert manifest["python_rows"].keys() == {"train"}
+        return manifest["python_rows"]["train"]
+
+    text = '{"prompt": "2 + 2 =", "answer": "4"}\n{"prompt": "\\u00e9", "answer": null}\n'
+    known = {"rows": 2, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    assert found(*rows) == known
+    assert found(rows[0], {**rows[1], "answer": 0}) != known  # one changed value shows
+    assert found(*rows[::-1]) != known  # and so does the order
+    # What JSON cannot hold is no obstacle.
+    odd = [{"prompt": "x", "made": {1, 2}}, {"prompt": "y", "pairs": {(1, 2): 3}}, {"prompt": "\ud800"}]
+    assert found(*odd) == found(*odd)
+    assert found(*odd)["rows"] == 3
+    write_manifest(folder, seed=0, command=[], data_files={})
+    manifest = read_manifest(folder)
+    assert (manifest["python_rewards"], manifest["python_rows"]) == ([], {})
+
+
 def test_the_manifest_is_written_without_importing_what_it_names(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"

@@ -109,7 +109,6 @@ def by_position(completions, /):  # type: ignore[no-untyped-def]
         (star, {"settings": {"prompts": 2}}, "'prompts' of star is filled from the rollouts"),
         (by_position, {}, "takes 'completions' by position only"),
         (dict, {}, "dict is a class; give an instance"),
-        (named, {"on_failure": "value"}, "failure_value goes with on_failure: value"),
         (named, {"weight": 0}, "the weight of every reward is 0"),
     ],
 )
@@ -152,8 +151,6 @@ def test_labels_of_the_configuration_come_first() -> None:
         "length_3",
         "star",
     )
-    with pytest.raises(ConfigError, match="the label 'a' is given twice"):
-        build([RewardConfig(name="length", label="a"), RewardConfig(name="exact", label="a")], base=HERE)
 
 
 def test_an_unknown_scorer_names_the_nearest() -> None:

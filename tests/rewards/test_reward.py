@@ -78,7 +78,7 @@ def test_none_means_that_a_reward_does_not_apply() -> None:
     assert [v.failure for v in verdicts] == [None, None, "no reward applies"]
 
 
-def test_trls_two_logging_callables_work_and_are_kept() -> None:
+def test_what_rewards_log_is_handed_out_once_and_extras_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     def reward_func(completions, log_extra, log_metric):  # type: ignore[no-untyped-def]
         log_extra("first_letter", [c[:1] for c in completions])
         log_metric("share_a", torch.tensor(0.5))
@@ -87,10 +87,15 @@ def test_trls_two_logging_callables_work_and_are_kept() -> None:
 
     rewards = one(reward_func)
     values(rewards, ["ab", "ba"])
-    assert rewards.last_metrics == {"share_a": [0.5, 0.25]}
-    assert rewards.last_extras == {"first_letter": ["a", "b"]}
+    assert rewards.take_logged() == {"share_a": [0.5, 0.25]}
+    assert rewards.take_logged() == {}
     values(rewards, ["c"])
-    assert rewards.last_extras == {"first_letter": ["c"]}
+    values(rewards, ["d"])
+    assert rewards.take_logged() == {"share_a": [0.5, 0.25, 0.5, 0.25]}  # of both calls since
+    (warning,) = caplog.messages  # once, however often it is called
+    assert warning.startswith(
+        "the reward 'reward_func' gives the column 'first_letter' to log_extra, which is not"
+    )
 
 
 def test_a_function_gets_only_the_arguments_that_it_names() -> None:
@@ -228,8 +233,7 @@ def test_what_a_failed_call_logged_is_not_kept() -> None:
 
     rewards = one(reward, on_failure="drop")
     assert values(rewards, ["abcd", "abc", "ab"]) == [1.0, None, -1.0]  # 1/(2-3)
-    assert rewards.last_metrics == {"calls": [1.0, 1.0]}
-    assert rewards.last_extras == {"text": ["abcd", None, "ab"]}
+    assert rewards.take_logged() == {"calls": [1.0, 1.0]}
 
 
 def test_other_rewards_keep_their_values_where_one_fails() -> None:
@@ -244,3 +248,10 @@ def test_other_rewards_keep_their_values_where_one_fails() -> None:
         {"fragile": None, "length": -1.0},
     ]
     assert [v.reward for v in verdicts] == [-1.0, None]
+
+
+def test_labels_weights_and_which_came_from_python() -> None:
+    configs = [RewardConfig(name="numeric"), RewardConfig(name="numeric", weight=5)]
+    rewards = build(configs, base=HERE, functions=[(fragile, -1)])
+    assert rewards.weighted == (("numeric", 1.0), ("numeric_2", 5.0), ("fragile", -1.0))
+    assert rewards.from_python == ("fragile",)

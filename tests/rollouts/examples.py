@@ -30,7 +30,7 @@ def random_prompts(
 
 def engine_of(policy: Policy, *, share_prefix: bool = True, cache_megabytes: int = 2048) -> InProcessEngine:
     scorer = TokenLogprobs(policy.model, longest_tokens=policy.context_tokens, share_prefix=share_prefix)
-    return InProcessEngine(policy, scorer, cache_megabytes=cache_megabytes)
+    return InProcessEngine(policy, scorer, cache_megabytes=cache_megabytes, pack_weights=True)
 
 
 def families_of(prompts: Sequence[Prompt], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[Family]:

@@ -36,13 +36,22 @@ def row(prompt: int, tokens: int, advantage: float = 1.0, trainable: list[bool] 
 def test_the_budget_counts_a_shared_prompt_once() -> None:
     rows = [row(0, 4), row(0, 4), row(1, 4)]
     # 3 + 4 + 4 = 11 tokens for the first two; the third brings 5 + 4 = 9 more.
-    assert [len(p) for p in split(rows, tokens=11, rollouts=None)] == [2, 1]
-    assert [len(p) for p in split(rows, tokens=20, rollouts=None)] == [3]
-    assert [len(p) for p in split(rows, tokens=10, rollouts=None)] == [1, 1, 1]
-    assert [len(p) for p in split(rows, tokens=1, rollouts=None)] == [1, 1, 1], (
+    assert [len(p) for p in split(rows, tokens=11, rollouts=None, shared=True)] == [2, 1]
+    assert [len(p) for p in split(rows, tokens=20, rollouts=None, shared=True)] == [3]
+    assert [len(p) for p in split(rows, tokens=10, rollouts=None, shared=True)] == [1, 1, 1]
+    assert [len(p) for p in split(rows, tokens=1, rollouts=None, shared=True)] == [1, 1, 1], (
         "a row over the budget goes alone"
     )
-    assert [len(p) for p in split(rows, tokens=100, rollouts=2)] == [2, 1]
+    assert [len(p) for p in split(rows, tokens=100, rollouts=2, shared=True)] == [2, 1]
+
+
+def test_unshared_prompts_cost_whole_padded_rows() -> None:
+    rows = [row(0, 4), row(0, 2), row(1, 4)]
+    # Lengths 7, 5 and 9: two rows padded to 7 are 14, three padded to 9 are 27.
+    assert [len(p) for p in split(rows, tokens=13, rollouts=None, shared=False)] == [1, 1, 1]
+    assert [len(p) for p in split(rows, tokens=14, rollouts=None, shared=False)] == [2, 1]
+    assert [len(p) for p in split(rows, tokens=26, rollouts=None, shared=False)] == [2, 1]
+    assert [len(p) for p in split(rows, tokens=27, rollouts=None, shared=False)] == [3]
 
 
 def test_neighbours_of_one_prompt_are_a_family() -> None:
@@ -71,5 +80,4 @@ def test_only_trainable_tokens_are_assembled() -> None:
     assert batch.advantages_M.tolist() == [2.0, 2.0, -1.0, -1.0]
     assert batch.weights_M.tolist() == pytest.approx([0.25] * 4)
     assert batch.old_logprobs_M.tolist() == [-1.0, -3.0, -1.0, -2.0]
-    assert batch.rollout_M.tolist() == [0, 0, 1, 1]
     assert batch.reference_logprobs_M is None

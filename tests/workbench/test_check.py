@@ -99,6 +99,37 @@ def test_made_up_completions_are_scored_by_the_real_rewards(tmp_path: Path) -> N
     assert lines[-1] == "configuration is fine"
 
 
+def test_rewards_are_named_with_the_weights_that_they_have(tmp_path: Path) -> None:
+    # Two of one name are two rewards; a Python function has a weight as well.
+    given = inputs(tmp_path, rewards=["numeric", {"name": "numeric", "weight": 5}])
+    assert "rewards         numeric (weight 1), numeric_2 (weight 5)" in check(given)
+
+    def brief(completions: list[str], **columns: object) -> list[float]:
+        return [float(len(text) < 9) for text in completions]
+
+    both = read_inputs(given.loaded, rewards=[(brief, 0.5)])
+    assert "rewards         numeric (weight 1), numeric_2 (weight 5), brief (weight 0.5)" in check(both)
+
+
+def test_a_system_turn_and_the_columns_are_those_of_training(tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text(
+        "seen = []\n\ndef look(prompts, completions, **columns):\n"
+        "    seen.append((prompts[0], sorted(set(columns) - {'completion_ids', 'stop_reasons', 'trainer_state'})))\n"
+        "    return [0.0] * len(completions)\n"
+    )
+    turns = [{"role": "developer", "content": "Mine."}, {"role": "user", "content": "2 + 2 ="}]
+    rows = [{"prompt": turns, "answer": "4", "told": None}]
+    given = inputs(
+        tmp_path, "prompts.system_prompt=Be brief.", "prompts.chat=true", rewards=["reward.py:look"]
+    )
+    found = read_inputs(load(given.loaded, ["prompts.train=null"]), train=rows)
+    check(found)
+    seen = import_function("reward.py:look", base=tmp_path).__globals__["seen"]
+    prompt, columns = seen[-1]
+    assert prompt == turns  # it has a system turn of its own, by another name
+    assert set(columns) == {"answer", "told", "log_extra", "log_metric"}
+
+
 @pytest.mark.parametrize("chat", [True, False])
 def test_rewards_get_the_shape_of_training(tmp_path: Path, chat: bool) -> None:
     (tmp_path / "reward.py").write_text(

@@ -46,7 +46,9 @@ def measured() -> Measured:
         "eval/truncated_fraction": 0.0,
     }
     groups = [group("p", [1.0, 0.0]), group("q", [1.0, 1.0]), group("r", [0.0, None])]
-    return Measured(model="m", data="d", temperature=0.7, groups=groups, metrics=metrics, pass_reward=1.0)
+    return Measured(
+        model="m", data="d", temperature=0.7, groups=groups, metrics=metrics, pass_reward=1.0, notes=["cut"]
+    )
 
 
 def test_the_table(measured: Measured) -> None:
@@ -55,6 +57,7 @@ def test_the_table(measured: Measured) -> None:
     assert measured.lines() == [
         "model        m",
         "data         d: 3 prompts, 2 at temperature 0.7",
+        "note         cut",
         "pass@1       50.0% +- 28.9% (standard error), reward 1 passes",
         "mean reward  0.5000",
         "  a          0.6000",
@@ -67,6 +70,7 @@ def test_the_table(measured: Measured) -> None:
 def test_the_file_is_strict_json_with_every_response(measured: Measured) -> None:
     found = json.loads(measured.json(), parse_constant=lambda word: pytest.fail(word))
     assert found["metrics"]["eval/pass@1"] == 0.5
+    assert found["notes"] == ["cut"]
     assert [len(prompt["responses"]) for prompt in found["prompts"]] == [2, 2, 2]
     assert found["prompts"][2]["responses"][1] == {
         "text": "é",

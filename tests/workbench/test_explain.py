@@ -68,6 +68,14 @@ def test_terms_of_the_loss() -> None:
     )
 
 
+def test_rewards_are_named_as_in_the_records(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "rewards: [numeric, {name: numeric, weight: 5}, {name: length, label: short, weight: -0.5}]\n"
+    )
+    found = {factor.name: factor.formula for factor in factors(open_named(str(tmp_path / "mine.yaml")))}
+    assert found["reward"] == "r_i = 1 numeric + 5 numeric_2 + -0.5 short"
+
+
 def test_where_each_setting_came_from(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("objective: {preset: dr_grpo, surrogate: {low: 0.1}}\nrewards: [numeric]\n")

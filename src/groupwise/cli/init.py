@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from groupwise.cli.words import command
+
 
 def init(
     folder: Annotated[
@@ -22,4 +24,4 @@ def init(
     for path in write_starter(folder):
         print(f"wrote {path}")
     config = folder / "config.yaml"
-    print(f"\ntry next  groupwise check {config}\n          groupwise train {config}")
+    print(f"\ntry next  {command()} check {config}\n          {command()} train {config}")

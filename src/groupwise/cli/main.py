@@ -27,7 +27,9 @@ from groupwise.cli.train import train
 from groupwise.errors import GroupwiseError
 from groupwise.registry import nearest
 
-_UsageError: Any = typer.BadParameter.__mro__[1]  # typer exports its subclass alone
+# What the parser of the command line raises. typer brings it from click up to some version and from a private copy of
+# click afterwards; the one public name in both is that of a subclass.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 _CLOSED = 141  # as a shell reports a program that a closed pipe ended
 
 app = typer.Typer(

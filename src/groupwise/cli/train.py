@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from groupwise.cli.stopped import Stopped
-from groupwise.cli.words import CONFIG, SETTINGS
+from groupwise.cli.words import CONFIG, SETTINGS, command
 
 if TYPE_CHECKING:
     from groupwise.training.loop import Result
@@ -65,10 +65,10 @@ def ending(run: Run, result: Result) -> list[str]:
     tries = []
     if config.save_model and run.config.rewards:
         if run.held_out and run.config.prompts.held_out is not None:
-            tries.append(f"groupwise eval {result.folder}")
+            tries.append(f"{command()} eval {result.folder}")
         if run.config.prompts.train is not None:
-            tries.append(f"groupwise sample {result.folder} --row 0")
+            tries.append(f"{command()} sample {result.folder} --row 0")
     if "tensorboard" in config.sinks:
-        tries.append(f"tensorboard --logdir {run.folder.events_dir}")
-    lines += [f"{'try next' if i == 0 else '':<15}  {command}" for i, command in enumerate(tries)]
+        tries.append(f"{command('tensorboard')} --logdir {run.folder.events_dir}")
+    lines += [f"{'try next' if i == 0 else '':<15}  {words}" for i, words in enumerate(tries)]
     return lines

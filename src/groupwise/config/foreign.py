@@ -53,7 +53,7 @@ _NOTES = {
     "scale_rewards": "group_zscore divides by the std, group_mean does not",
     "reward_funcs": "a list of names such as [numeric] or [rewards.py:function]",
     "reward_weights": "each with a weight, as in {name: numeric, weight: 0.5}",
-    "bf16": "bfloat16 or float32",
+    "bf16": "bfloat16 weights only with lora for now: plain AdamW on them loses most small updates",
 }
 
 

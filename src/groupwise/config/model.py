@@ -23,9 +23,13 @@ class ModelConfig(Section):
     chat_template: Text | None = Field(
         default=None, description="A Jinja file to use in place of the tokenizer's."
     )
-    pad_token: Text | None = Field(default=None, description="Must be in the vocabulary; never trained.")
+    pad_token: Text | None = Field(
+        default=None,
+        description="Written into the saved tokenizer, and must be in its vocabulary; training pads nothing.",
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="Of the weights that are trained."
+        default="float32",
+        description="Of the weights; bfloat16 only below a LoRA adapter, which stays in float32.",
     )
     device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1, mps.")
     trust_remote_code: Bool = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config.base import Float, Section, Text
 
@@ -28,3 +28,9 @@ class RewardConfig(Section):
         description="When it raises or gives NaN: end the run, leave the rollout out, or use failure_value.",
     )
     failure_value: Float | None = Field(default=None, description="What stands in under on_failure: value.")
+
+    @model_validator(mode="after")
+    def _stands_in(self) -> RewardConfig:
+        if (self.on_failure == "value") != (self.failure_value is not None):
+            raise ValueError("failure_value goes with on_failure: value, and only with it")
+        return self

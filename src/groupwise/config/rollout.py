@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from groupwise.config.base import Float, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
+from groupwise.config.base import Bool, Float, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
 
 
 class RolloutConfig(Section):
@@ -32,6 +32,11 @@ class RolloutConfig(Section):
     stop_tokens: tuple[Text, ...] = Field(
         default=(),
         description="Tokens that end a response, beside the model's own; each must be in the vocabulary.",
+    )
+    pack_weights: Bool = Field(
+        default=True,
+        description="Sample with a copy of the weights laid out for the processor (CPU, float32): faster, for the "
+        "weights' memory once more.",
     )
     cache_megabytes: PositiveInt = Field(
         default=2048,

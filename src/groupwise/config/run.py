@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -10,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.config.base import Bool, NonNegativeInt, Section, Text
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
-from groupwise.config.objective import ADVANTAGES, ObjectiveConfig
+from groupwise.config.objective import ObjectiveConfig
 from groupwise.config.prompts import PromptsConfig
 from groupwise.config.rewards import RewardConfig
 from groupwise.config.rollout import RolloutConfig
@@ -69,6 +68,7 @@ class RunConfig(Section):
     def _fits_together(self) -> RunConfig:
         for check in (
             self._group_size,
+            self._dtype,
             self._reference,
             self._rewards,
             self._old,
@@ -80,13 +80,17 @@ class RunConfig(Section):
 
     def _group_size(self) -> None:
         name = self.objective.advantage.name
-        least = 2
-        if ":" not in name:
-            least = getattr(importlib.import_module(f"{ADVANTAGES}.{name}"), "MIN_GROUP_SIZE", 2)
-        if self.rollout.group_size < least:
+        if self.rollout.group_size < 2 and ":" not in name:  # an estimator of the user's may do with one
             raise ValueError(
                 f"rollout.group_size is {self.rollout.group_size}, but the advantage {name} compares the rollouts of "
-                f"a prompt with each other and needs at least {least}; 8 is a common choice"
+                "a prompt with each other and needs at least 2; 8 is a common choice"
+            )
+
+    def _dtype(self) -> None:
+        if self.model.dtype == "bfloat16" and self.lora is None:
+            raise ValueError(
+                "model.dtype is bfloat16, in which most small updates round to nothing; train all weights in float32, "
+                "or add lora, whose adapter is kept in float32 on a bfloat16 base"
             )
 
     def _reference(self) -> None:
@@ -129,7 +133,9 @@ class RunConfig(Section):
         if self.training.mini_batches > rollouts:
             raise ValueError(
                 f"training.mini_batches is {self.training.mini_batches}, but a step has only "
-                f"{self.rollout.prompts_per_step} prompts x {self.rollout.group_size} rollouts = {rollouts} rollouts"
+                f"{self.rollout.prompts_per_step} prompts x {self.rollout.group_size} rollouts = {rollouts} rollouts; "
+                f"set training.mini_batches to {rollouts} or less, or rollout.prompts_per_step to "
+                f"{-(-self.training.mini_batches // self.rollout.group_size)} or more"
             )
         steps = self.training.steps
         if steps is not None and self.training.warmup_steps > steps:

@@ -128,6 +128,8 @@ class TokenLogprobs:
         self.head = causal.get_output_embeddings()
         self.notice: str | None = "share_prefix is off"
         """Why the plain path is used; None when prompts are shared."""
+        self.whole_logits = True
+        """True when the plain path has to hold all logits of a micro-batch, since the head is more than one product."""
         if share_prefix:
             own_attention = causal.config._attn_implementation
             self.notice = self._probe(causal, longest_tokens)
@@ -152,7 +154,15 @@ class TokenLogprobs:
         """
         if self.shared:
             return self._shared(families, temperature, 0)
-        return plain_logprobs(self.model, families, temperature=temperature)
+        if self.whole_logits:
+            return plain_logprobs(self.model, families, temperature=temperature)
+        return self._plain(families, temperature)
+
+    def _plain(self, families: Sequence[Family], temperature: float) -> tuple[Tensor, Tensor]:
+        """Every response behind its own copy of the prompt, with the head in chunks."""
+        hidden_MD = _picked(families, self.backbone(**_padded(families, self.backbone)).last_hidden_state)
+        targets_M = _targets(families, hidden_MD.device)
+        return head_logprobs(hidden_MD, self.head.weight, targets_M, temperature=temperature)
 
     def _shared(
         self, families: Sequence[Family], temperature: float, longest_tokens: int
@@ -175,23 +185,35 @@ class TokenLogprobs:
             Family(prompt_ids=draw[4], responses=[draw[5]]),
         ]
         training = causal.training
+        causal.eval()
         try:
-            causal.eval()
             with torch.no_grad():
-                plain_M, _ = plain_logprobs(self.model, families, temperature=1.0)  # with its own attention
+                right_M, _ = plain_logprobs(self.model, families, temperature=1.0)  # with its own attention
+                hidden_MD = _picked(families, self.backbone(**_padded(families, self.backbone))[0])
+                targets_M = _targets(families, hidden_MD.device)
+                chunked_M, _ = head_logprobs(hidden_MD, self.head.weight, targets_M, temperature=1.0)
+                self.whole_logits = self._gap(chunked_M, right_M) is not None
+                if self.whole_logits:
+                    return "its head does more than one product"
                 causal.set_attn_implementation(attention.NAME)
                 if causal.config._attn_implementation != attention.NAME:
                     return "its attention cannot be replaced"
-                shared_M, _ = self._shared(families, 1.0, longest_tokens)
-        except attention.UnsupportedError as reason:
-            return str(reason)
-        except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-            return f"packed tokens made it fail with {type(error).__name__}: {error}"
+                try:
+                    shared_M, _ = self._shared(families, 1.0, longest_tokens)
+                except attention.UnsupportedError as reason:
+                    return str(reason)
+                except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+                    return f"packed tokens made it fail with {type(error).__name__}: {error}"
+                gap = self._gap(shared_M, right_M)
+                return None if gap is None else f"packed tokens change its log-probs by {gap:.2g}"
         finally:
             causal.train(training)
-        gap = float((shared_M - plain_M).abs().max())
+
+    def _gap(self, found_M: Tensor, right_M: Tensor) -> float | None:
+        """The largest difference, when it is more than rounding in the model's precision."""
+        gap = float((found_M - right_M).abs().max())
         limit = 1e-3 if self.head.weight.dtype in (torch.float32, torch.float64) else 0.25
-        return None if gap <= limit else f"packed tokens change its log-probs by {gap:.2g}"
+        return None if gap <= limit else gap
 
 
 def _targets(families: Sequence[Family], device: torch.device) -> Tensor:
@@ -206,22 +228,27 @@ def plain_logprobs(
 
     For models whose layers cannot take packed tokens, and what the shared path is tested against.
     """
-    device = next(model.parameters()).device
-    rows = [(family.prompt_ids, response) for family in families for response in family.responses]
-    width = max(len(p) + len(r) for p, r in rows)
-    ids = np.zeros((len(rows), width), dtype=np.int64)
-    mask = np.zeros((len(rows), width), dtype=np.int64)
-    for i, (prompt, response) in enumerate(rows):
-        n = len(prompt) + len(response)
-        ids[i, :n] = np.concatenate([prompt, response])
-        mask[i, :n] = 1
-    logits = model(
-        input_ids=torch.from_numpy(ids).to(device),
-        attention_mask=torch.from_numpy(mask).to(device),
-        use_cache=False,
-    ).logits
-    picked = torch.cat([logits[i, len(p) - 1 : len(p) + len(r) - 1] for i, (p, r) in enumerate(rows)])
+    picked = _picked(families, model(**_padded(families, model)).logits)
     logprobs_MV = (picked.to(torch.promote_types(picked.dtype, torch.float32)) / temperature).log_softmax(-1)
-    targets_M = _targets(families, device)
+    targets_M = _targets(families, picked.device)
     entropy_M = -(logprobs_MV.exp() * logprobs_MV).sum(-1)
     return logprobs_MV.gather(1, targets_M[:, None])[:, 0], entropy_M
+
+
+def _padded(families: Sequence[Family], model: torch.nn.Module) -> dict[str, Any]:
+    """What a model is called with for whole sequences padded on the right."""
+    rows = [np.concatenate([family.prompt_ids, r]) for family in families for r in family.responses]
+    width = max(len(row) for row in rows)
+    device = next(model.parameters()).device
+    ids = torch.zeros(len(rows), width, dtype=torch.long, device=device)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.from_numpy(row.astype(np.int64)).to(device)
+        mask[i, : len(row)] = 1
+    return {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+
+
+def _picked(families: Sequence[Family], output_NTD: Tensor) -> Tensor:
+    """The positions that predict response tokens, shape [M, D], in order."""
+    rows = [(len(family.prompt_ids), len(r)) for family in families for r in family.responses]
+    return torch.cat([output_NTD[i, p - 1 : p + t - 1] for i, (p, t) in enumerate(rows)])

@@ -121,7 +121,7 @@ def encode(
             f"the limit for prompts is {limit} tokens, which leaves no room for any; lower "
             "rollout.max_new_tokens or use a model with a longer context"
         )
-    chats = [_messages(row, config) for row in rows]
+    chats = [messages_of(row, config) for row in rows]
     template = None
     if any(messages is not None for messages in chats):
         template = ChatTemplate(tokenizer, config.chat_template_kwargs)
@@ -149,7 +149,8 @@ def encode(
     return prompts, report
 
 
-def _messages(row: Row, config: PromptsConfig) -> Messages | None:
+def messages_of(row: Row, config: PromptsConfig) -> Messages | None:
+    """The chat turns of a row, its system turn included; None for a prompt that is text."""
     value = row.columns[config.columns.prompt]
     if isinstance(value, str):
         if not config.chat:
@@ -283,11 +284,9 @@ def _cut_text(
 
 
 def _prompts(kept: Sequence[_Draft], config: PromptsConfig) -> list[Prompt]:
-    left_out = {config.columns.prompt, config.columns.system}
-    names = dict.fromkeys(name for draft in kept for name in draft.row.columns if name not in left_out)
+    columns_N = columns_for_rewards([draft.row for draft in kept], config)
     prompts = []
-    for draft in kept:
-        columns: dict[str, Any] = {name: draft.row.columns.get(name) for name in names}
+    for draft, columns in zip(kept, columns_N, strict=True):
         prompts.append(
             Prompt(
                 id=draft.row.id,
@@ -299,6 +298,13 @@ def _prompts(kept: Sequence[_Draft], config: PromptsConfig) -> list[Prompt]:
             )
         )
     return prompts
+
+
+def columns_for_rewards(rows: Sequence[Row], config: PromptsConfig) -> list[dict[str, Any]]:
+    """Per row, every column but the prompt and the system prompt; None where a row lacks one that others have."""
+    left_out = {config.columns.prompt, config.columns.system}
+    names = dict.fromkeys(name for row in rows for name in row.columns if name not in left_out)
+    return [{name: row.columns.get(name) for name in names} for row in rows]
 
 
 def _blank_lines(rows: Sequence[Row]) -> int:

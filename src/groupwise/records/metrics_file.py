@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,9 @@ METRICS: Mapping[str, str] = {
     "reward/zero_spread_fraction": "Share of groups whose rewards are all equal, so that they teach nothing.",
     "reward/part/{label}/mean": "Mean of one reward, unweighted, over the rollouts where it applied.",
     "reward/part/{label}/std": "Population std of one reward, unweighted, over the rollouts where it applied.",
-    "reward/failed_count": "Rollouts for which a reward failed (it raised, or gave NaN or infinity).",
+    "reward/logged/{name}": "Mean of what the rewards gave to `log_metric` under this name in the step.",
+    "reward/failed_count": "Rollouts for which a reward failed (it raised, or gave NaN or infinity); a None, for "
+    "a reward that does not apply, is no failure.",
     "reward/absent_fraction": "Share of rollouts without a total reward; they are left out of the loss.",
     "advantage/mean": "Mean advantage over the rollouts in the loss.",
     "advantage/std": "Population std of the advantage over the rollouts in the loss.",
@@ -48,9 +51,12 @@ METRICS: Mapping[str, str] = {
     "length/min": "Shortest response, in tokens.",
     "length/max": "Longest response, in tokens.",
     "length/truncated_fraction": "Share of responses that the limit of new tokens cut off.",
-    "sampler/gap_token_mean": "Mean over trained tokens of log-prob at the update less the sampler's, in nats.",
-    "sampler/gap_abs_max": "Largest absolute gap between log-prob at the update and the sampler's, in nats; with one "
-    "update per batch and nothing truncated it is float error.",
+    "sampler/gap_token_mean": "Mean over trained tokens of the policy's log-prob less the sampler's, in nats, at the "
+    "first update of the batch.",
+    "sampler/gap_abs_mean": "Mean over trained tokens of the absolute gap between the policy's log-prob and the "
+    "sampler's, in nats, at the first update of the batch; float error when nothing is truncated.",
+    "sampler/gap_abs_max": "Largest absolute gap between the policy's log-prob and the sampler's, in nats, at the "
+    "first update of the batch; float error when nothing is truncated.",
     "sampler/correction_mean": "Mean importance weight from sampler to old policy, after the cap; absent when off.",
     "sampler/kept_mass_mean": "Mean probability that top-p, top-k or min-p kept; absent when nothing was cut.",
     "diversity/distinct_1": "Distinct tokens divided by all tokens of the batch's responses.",
@@ -59,26 +65,28 @@ METRICS: Mapping[str, str] = {
     "grad/norm": "Norm of the gradient before it is scaled down, mean over the step's updates.",
     "grad/clipped_fraction": "Share of the step's updates whose gradient was scaled down to training.max_grad_norm.",
     "training/learning_rate": "Learning rate of the step's last update.",
-    "training/updates": "Updates made so far, over all steps.",
+    "training/updates": "How often the optimiser has changed the weights so far, over all steps.",
     "training/skipped_updates": "Updates skipped in this step since the loss or the gradient was not finite.",
-    "training/epoch": "Passes over the training data so far; 1.5 is halfway through the second.",
+    "training/epoch": "How much of the training data has been used after this step; 1.5 is halfway through the second "
+    "pass.",
     "tokens/generated": "Response tokens sampled in this step.",
-    "tokens/trained": "Response tokens that entered the loss in this step, each counted once.",
+    "tokens/trained": "Trainable response tokens in the loss of this step, each counted once per batch, however many "
+    "passes are made over it.",
     "tokens/per_second": "Response tokens sampled in this step divided by the seconds spent on sampling.",
     "memory/peak_rss_mb": "Largest memory that the process has held so far, in megabytes of 2^20 bytes.",
     "time/generate_seconds": "Seconds spent on sampling.",
     "time/reward_seconds": "Seconds spent on scoring.",
     "time/logprobs_seconds": "Seconds spent on the reference's log-probs, and on old ones that are not the sampler's.",
     "time/update_seconds": "Seconds spent on forward, backward and optimiser.",
-    "time/record_seconds": "Seconds spent on writing rollouts and samples.",
+    "time/record_seconds": "Seconds spent on writing the step's rollout file.",
     "time/evaluate_seconds": "Seconds spent on held-out evaluation.",
-    "time/step_seconds": "Seconds of the whole step.",
+    "time/step_seconds": "Seconds of the whole step, evaluation included and recording left out.",
     "eval/pass@1": "Share of held-out responses whose total reward reaches evaluate.pass_reward.",
     "eval/reward_mean": "Mean total reward on the held-out prompts, in units of reward.",
     "eval/length_mean": "Mean length of the held-out responses, in tokens.",
     "eval/truncated_fraction": "Share of held-out responses that the limit of new tokens cut off.",
 }
-"""Name, or pattern with `{label}` for a reward's label, to its meaning with its unit."""
+"""Name, or pattern with `{label}` for a reward's label or `{name}` for one of the user's, to its meaning and unit."""
 
 NOT_COMPARABLE = ("time/", "memory/", "tokens/per_second")
 """Beginnings of names that depend on the machine's mood; everything else is the same bit for bit in a repeated run."""
@@ -136,12 +144,21 @@ class MetricsFile:
 def read_metrics(path: Path) -> list[dict[str, float]]:
     """Every whole line as a mapping of metric names to floats; `step` is an int.
 
-    A torn last line (the run was killed while writing it) is left out; `torn_end` says so.
+    A torn last line (the run was killed while writing it) is left out, and a warning says so.
+
+    Warns:
+        UserWarning: the last line was cut short; says which, and how many whole ones there are.
 
     Raises:
         RunFolderError: no such file, or a line that is not one of ours; names its number.
     """
-    lines, _ = _split(path)
+    lines, torn = _split(path)
+    if torn is not None:
+        warnings.warn(
+            f"{path}, line {len(lines) + 1} was cut short after {len(torn)} characters (the run was killed while "
+            f"writing it) and is left out; the {len(lines)} lines before it are whole",
+            stacklevel=2,
+        )
     rows = []
     for number, text in enumerate(lines, start=1):
         try:
@@ -154,21 +171,6 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     return rows
 
 
-def torn_end(path: Path) -> str | None:
-    """A sentence for people when the last line was cut short and is left out by `read_metrics`; None when not.
-
-    Raises:
-        RunFolderError: no such file.
-    """
-    lines, torn = _split(path)
-    if torn is None:
-        return None
-    return (
-        f"{path}, line {len(lines) + 1} was cut short after {len(torn)} characters (the run was killed while writing "
-        f"it) and is left out; the {len(lines)} lines before it are whole"
-    )
-
-
 def comparable(values: Mapping[str, float]) -> dict[str, float]:
     """The metrics that a repeated run on the same machine gives again bit for bit: without times, memory and rates."""
     return {name: value for name, value in values.items() if not name.startswith(NOT_COMPARABLE)}
@@ -176,7 +178,7 @@ def comparable(values: Mapping[str, float]) -> dict[str, float]:
 
 def undocumented(names: Iterable[str]) -> list[str]:
     """Those of `names` that METRICS does not explain, sorted."""
-    patterns = [re.compile(re.escape(name).replace(r"\{label\}", ".+")) for name in METRICS]
+    patterns = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(name))) for name in METRICS]
     return sorted({name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)})
 
 

@@ -20,6 +20,10 @@ BoolArray = NDArray[np.bool_]
 Messages = tuple[Mapping[str, Any], ...]
 
 
+NONE_APPLIES = "no reward applies"
+"""The `failure` of a verdict that has no reward though nothing failed: every reward gave None, as it may."""
+
+
 class StopReason(StrEnum):
     """Why a rollout ended."""
 

@@ -74,7 +74,7 @@ SCHEMA = pa.schema(
         _field("in_loss", pa.bool_(), "True when the rollout entered the loss and its divisors."),
         _field("zero_spread", pa.bool_(), "True when the rewards of its group were all equal."),
         _field("stop_reason", pa.string(), "`stop`: a stop token was drawn; `length`: the limit came first."),
-        _field("policy_version", pa.int64(), "How many updates the sampling weights had seen."),
+        _field("policy_version", pa.int64(), "How often the optimiser had changed the sampling weights."),
         _field("prompt_token_ids", _list(pa.int32()), "Ids of the prompt, as sampled from and trained on."),
         _field("token_ids", _list(pa.int32()), "Ids of the response as sampled, the stop token included."),
         _field("trainable", _list(pa.bool_()), f"True where the policy chose the token, {_TOKENS}."),

@@ -20,8 +20,8 @@ from groupwise.errors import RunFolderError
 from groupwise.records.replace import replace_file
 
 FILES: Mapping[str, str] = {
-    "config.yaml": "Every setting of the run, resolved; starting from it repeats the run. "
-    "Comments at its end say where values came from.",
+    "config.yaml": "Every setting of the run, resolved. Starting from it repeats the run, unless rewards or rows were "
+    "given in Python, which no file holds. Comments at its end say where values came from.",
     "manifest.json": "What the run was made with; see the fields below.",
     "metrics.jsonl": "One line of numbers per step; see the names below.",
     "rollouts/": "Every rollout as Parquet, `step-000123.parquet` for step 123; see the columns below.",
@@ -39,6 +39,9 @@ MANIFEST: Mapping[str, str] = {
     "seed": "Decides the order of prompts and every sample.",
     "command": "The words that started the run.",
     "data": "For each data file by its path as configured: its SHA-256 and size in bytes.",
+    "python_rewards": "Labels of the rewards that were given as Python functions; empty for none.",
+    "python_rows": "For `train` and `held_out`, where their rows were given in Python: how many, and the SHA-256 of "
+    "the rows as JSON, one to a line.",
 }
 """The fields of manifest.json."""
 
@@ -187,7 +190,13 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
 
 
 def write_manifest(
-    folder: RunFolder, *, seed: int, command: Sequence[str], data_files: Mapping[str, Path]
+    folder: RunFolder,
+    *,
+    seed: int,
+    command: Sequence[str],
+    data_files: Mapping[str, Path],
+    python_rewards: Sequence[str] = (),
+    python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> None:
     """Write `manifest.json`: versions, platform, seed, command and the hashes of the data.
 
@@ -196,6 +205,8 @@ def write_manifest(
         seed: of the run.
         command: the words that started it.
         data_files: each data file by its path as configured.
+        python_rewards: labels of the rewards given as Python functions.
+        python_rows: the rows given in Python, by `train` and `held_out`; what JSON cannot hold counts by its `repr`.
 
     Raises:
         RunFolderError: a data file cannot be read, or the manifest not written.
@@ -207,6 +218,8 @@ def write_manifest(
         "seed": seed,
         "command": list(command),
         "data": {name: _fingerprint(path) for name, path in data_files.items()},
+        "python_rewards": list(python_rewards),
+        "python_rows": {name: _rows_fingerprint(rows) for name, rows in (python_rows or {}).items()},
     }
     text = json.dumps(manifest, indent=2) + "\n"
     replace_file(folder.manifest_file, lambda file: file.write(text.encode()))
@@ -268,6 +281,17 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _rows_fingerprint(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for row in rows:
+        try:
+            text = json.dumps(dict(row), default=repr)
+        except (TypeError, ValueError):  # keys that JSON has not, or a value that holds itself
+            text = repr(row)
+        digest.update(f"{text}\n".encode(errors="backslashreplace"))
+    return {"rows": len(rows), "sha256": digest.hexdigest()}
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from groupwise.errors import RewardError
 from groupwise.records import Verdict
-
-NONE_APPLIES = "no reward applies"
+from groupwise.records.nouns import NONE_APPLIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,8 @@ class RewardFunction:
     """What happens to a rollout that it fails on."""
     failure_value: float | None = None
     """What stands in under `value`."""
+    from_python: bool = False
+    """True when it was given as a Python function, not named in a configuration."""
 
     def check_columns(self, columns: Collection[str], place: str) -> None:
         """See `Rewards.check_columns`."""
@@ -77,7 +79,7 @@ class RewardFunction:
             remedy = f"; did you mean the argument {near!r}?"
         else:
             hint = f"; did you mean {near!r}?" if near else ";"
-            if self.place.startswith("rewards["):
+            if not self.from_python:
                 remedy = f"{hint} Set {self.place}.columns: {{{argument}: {near or 'COLUMN'}}}"
             else:
                 remedy = f"{hint} Rename the function's argument, or the column"

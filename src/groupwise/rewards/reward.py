@@ -54,41 +54,43 @@ class Batch:
 class _Notes:
     """What one call logged; kept only if the call succeeds."""
 
-    def __init__(self, rows: Sequence[int]) -> None:
-        self.rows = rows
+    def __init__(self) -> None:
         self.metrics: list[tuple[str, float]] = []
-        self.extras: dict[str, list[Any]] = {}
+        self.extra_columns: list[str] = []
 
     def log_metric(self, name: str, value: Any) -> None:
-        self.metrics.append((name, float(value)))
+        self.metrics.append((str(name), float(value)))
 
     def log_extra(self, column: str, values: Sequence[Any]) -> None:
-        values = list(values)
-        if len(values) != len(self.rows):
-            raise ValueError(f"log_extra({column!r}) got {len(values)} values for {len(self.rows)} rollouts")
-        self.extras[column] = values
+        self.extra_columns.append(str(column))
 
 
 class Rewards:
     """The rewards of a run. Make it with `build`.
 
+    Two callables of TRL are handed to functions that name them. What is given to `log_metric(name, value)` is kept
+    until `take_logged`, and a run records its mean as `reward/logged/{name}`. `log_extra(column, values)` may be
+    called and keeps nothing, which is said once: TRL shows such columns in its table of completions, and the records
+    have no place for them.
+
     Attributes:
         labels: one unique readable name per reward, in order.
+        weighted: (label, weight) of each, in order.
+        from_python: the labels of those that were given as Python functions.
         needs: label to the data columns that the reward cannot do without.
         failures: label to the number of rollouts it has failed on so far.
-        last_metrics: what the functions gave to `log_metric(name, value)` in the last call of `score`, by name.
-        last_extras: what they gave to `log_extra(column, values)`, by column: one value per rollout, None where
-            there was none.
     """
 
     def __init__(self, functions: Sequence[RewardFunction]) -> None:
         self._functions = tuple(functions)
         self.labels: tuple[str, ...] = tuple(f.label for f in functions)
+        self.weighted: tuple[tuple[str, float], ...] = tuple((f.label, f.weight) for f in functions)
+        self.from_python: tuple[str, ...] = tuple(f.label for f in functions if f.from_python)
         self.needs: dict[str, tuple[str, ...]] = {f.label: tuple(f.needed.values()) for f in functions}
         self.failures: dict[str, int] = dict.fromkeys(self.labels, 0)
-        self.last_metrics: dict[str, list[float]] = {}
-        self.last_extras: dict[str, list[Any]] = {}
+        self._logged: dict[str, list[float]] = {}
         self._has_worked: set[str] = set()
+        self._told_of_extras = False
 
     def check_columns(self, columns: Collection[str], place: str) -> None:
         """Check the names of the data's columns, before any model is loaded.
@@ -152,13 +154,12 @@ class Rewards:
         Raises:
             RewardError, DataError: as `score`.
         """
-        self.last_metrics, self.last_extras = {}, {}
         count = len(batch.completions)
         if count == 0:
             return []
         state = TrainerState(global_step=step, max_steps=max_steps)
         everything = range(count)
-        notes = [_Notes(everything) for _ in self._functions]
+        notes = [_Notes() for _ in self._functions]
         calls = [
             _prepare(f, batch, everything, state, n) for f, n in zip(self._functions, notes, strict=True)
         ]
@@ -177,7 +178,7 @@ class Rewards:
         if outcome.error is None:
             who = f"the reward {function.label!r}"
             values = [as_value(v) for v in as_list(outcome.value, count, who=who)]
-            self._keep(notes, count)
+            self._keep(function, notes)
         else:
             values, errors = self._one_by_one(function, outcome.error, batch, state)
         failed = {i: value.reason for i, value in enumerate(values) if isinstance(value, Unusable)}
@@ -199,7 +200,7 @@ class Rewards:
         count = len(batch.completions)
         if count == 1:
             return [Unusable(_raised(error))], {0: error}
-        notes = [_Notes([i]) for i in range(count)]
+        notes = [_Notes() for _ in range(count)]
         calls = [_prepare(function, batch, [i], state, notes[i]) for i in range(count)]
         if function.on_failure == "fail":
             outcomes = []  # the first to fail ends the run, so the rest need not be asked
@@ -229,7 +230,7 @@ class Rewards:
                 values[i] = Unusable(_raised(outcome.error))
             else:
                 values[i] = as_value(as_list(outcome.value, 1, who=f"the reward {function.label!r}")[0])
-                self._keep(notes[i], count)
+                self._keep(function, notes[i])
         return values, errors
 
     def _report(
@@ -246,7 +247,7 @@ class Rewards:
         sentence = _sentence(function, first, failed[first], batch)
         if function.on_failure == "fail":
             remedy = "mend it"
-            if function.place.startswith("rewards["):
+            if not function.from_python:
                 remedy += (
                     f", or set {function.place}.on_failure to drop or value to go on without such rollouts"
                 )
@@ -259,13 +260,21 @@ class Rewards:
             ) from errors.get(first)
         _log.warning("%s (%d of %d rollouts of this batch failed)", sentence, len(failed), count)
 
-    def _keep(self, notes: _Notes, count: int) -> None:
+    def take_logged(self) -> dict[str, list[float]]:
+        """What the functions gave to `log_metric` since this was last called, by name, in the order of the calls."""
+        logged, self._logged = self._logged, {}
+        return logged
+
+    def _keep(self, function: RewardFunction, notes: _Notes) -> None:
         for name, number in notes.metrics:
-            self.last_metrics.setdefault(name, []).append(number)
-        for column, values in notes.extras.items():
-            whole = self.last_extras.setdefault(column, [None] * count)
-            for i, value in zip(notes.rows, values, strict=True):
-                whole[i] = value
+            self._logged.setdefault(name, []).append(number)
+        if notes.extra_columns and not self._told_of_extras:
+            self._told_of_extras = True
+            _log.warning(
+                "the reward %r gives the column %r to log_extra, which is not recorded; give numbers to log_metric",
+                function.label,
+                notes.extra_columns[0],
+            )
 
 
 def _prepare(
@@ -317,6 +326,7 @@ def build(
 
     Raises:
         ConfigError: no such function, a setting it does not have, weights that teach nothing; says which reward.
+            That labels differ is checked with the configuration.
     """
     fields = [_from_config(i, config, base) for i, config in enumerate(configs)]
     fields += [_from_python(i, item) for i, item in enumerate(functions)]
@@ -330,8 +340,6 @@ def build(
 
 def _from_config(i: int, config: RewardConfig, base: Path) -> dict[str, Any]:
     place = f"rewards[{i}]"
-    if (config.on_failure == "value") != (config.failure_value is not None):
-        raise ConfigError(f"{place}: failure_value goes with on_failure: value, and only with it")
     built_in = ":" not in config.name
     try:
         function = registry.find(SCORERS, config.name, base=base)
@@ -397,16 +405,12 @@ def _from_python(i: int, item: Any) -> dict[str, Any]:
         )
     place = f"the function {registry.name_of(function)}"
     fields = read_function(function, place=place, settings={}, columns={}, from_python=True)
-    return fields | {"label": None, "place": place, "weight": float(weight)}
+    return fields | {"label": None, "place": place, "weight": float(weight), "from_python": True}
 
 
 def _label(fields: Sequence[dict[str, Any]]) -> None:
     """Fill in the labels that were not given: the function's name, with a number where it is taken."""
-    given = [field["label"] for field in fields if field["label"] is not None]
-    twice = next((label for label in given if given.count(label) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"rewards: the label {twice!r} is given twice; each part needs a name of its own")
-    taken = set(given)
+    taken = {field["label"] for field in fields if field["label"] is not None}
     for field in fields:
         if field["label"] is None:
             name = registry.name_of(field["function"]).strip("<>")

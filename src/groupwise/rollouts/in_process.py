@@ -34,17 +34,21 @@ _COMPACT_AT = 0.8  # rows leave when no more than this share of them is still ru
 class InProcessEngine:
     """The embedded default engine. See `engine.Engine`."""
 
-    def __init__(self, policy: Policy, scorer: TokenLogprobs, *, cache_megabytes: int = 2048) -> None:
+    def __init__(
+        self, policy: Policy, scorer: TokenLogprobs, *, cache_megabytes: int, pack_weights: bool
+    ) -> None:
         """Sample from the policy's own weights.
 
         Args:
             policy: model and tokenizer.
             scorer: knows whether the model takes packed tokens.
             cache_megabytes: memory for keys and values; prompts are sampled in chunks that fit.
+            pack_weights: lay the weights out for the processor while sampling, see `model/packed_weights.py`.
         """
         self.policy = policy
         self.scorer = scorer
         self.cache_megabytes = cache_megabytes
+        self.pack_weights = pack_weights
         self.version = 0
         # Drawing adds up in float64, which Apple's GPUs do not have.
         self._draws_on = torch.device("cpu") if policy.device.type == "mps" else policy.device
@@ -52,8 +56,9 @@ class InProcessEngine:
 
     @property
     def same_as_trainer(self) -> bool:
-        """True on the packed path, which the probe has compared with the trainer's. A cache of the model's own may
-        compute otherwise than a full forward pass (some recurrent layers do), so its log-probs are not relied on."""
+        """True on the packed path, which runs the trainer's own layers on the trainer's own weights. On the plain path
+        a cache of the model's own may compute otherwise than a full forward pass (some recurrent layers do), so its
+        log-probs are not relied on."""
         return self.scorer.shared
 
     def load_weights(self, version: int, source: Any) -> None:
@@ -102,10 +107,9 @@ class InProcessEngine:
             model.train(training)
         return [[done[p, g] for g in range(group_size)] for p in range(len(prompts))]
 
-    @staticmethod
-    def _worth_packing(sampling: Sampling) -> bool:
+    def _worth_packing(self, sampling: Sampling) -> bool:
         """Packing costs what it saves in about five steps of decoding."""
-        return sampling.max_new_tokens >= 2 * _PACKING_PAYS_AFTER
+        return self.pack_weights and sampling.max_new_tokens >= 2 * _PACKING_PAYS_AFTER
 
     def _chunks(
         self, prompts: Sequence[Prompt], sampling: Sampling, group_size: int

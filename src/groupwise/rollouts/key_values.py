@@ -118,12 +118,16 @@ class Decode:
         own_key[:, :, self.length - 1] = key.transpose(0, 1)
         own_value[:, :, self.length - 1] = value.transpose(0, 1)
         own_key, own_value = own_key[:, :, : self.length], own_value[:, :, : self.length]
-        query = query.transpose(0, 1).reshape(rows, key_heads, repeat, size) * scaling
+        dtype = query.dtype
+        exact = torch.promote_types(
+            dtype, torch.float32
+        )  # scores and weights in half precision would cost nats
+        query = query.transpose(0, 1).reshape(rows, key_heads, repeat, size).to(exact) * scaling
         # Queries of a prompt's rows against that prompt's keys: [prompts, key heads, rows * repeat, D] x [.., D, P].
         prompts, most = self.gather.shape
         grouped = query[self.gather].transpose(1, 2).reshape(prompts, key_heads, most * repeat, size)
-        prompt_scores = grouped @ self.prompt_keys[layer].transpose(-1, -2) + self.rectangle_bias
-        own_scores = query @ own_key.transpose(-1, -2)
+        prompt_scores = grouped @ self.prompt_keys[layer].to(exact).transpose(-1, -2) + self.rectangle_bias
+        own_scores = query @ own_key.to(exact).transpose(-1, -2)
         width = prompt_scores.shape[-1]
         prompt_scores = self._to_rows(prompt_scores, key_heads, repeat)
         weights = torch.cat([prompt_scores, own_scores], dim=-1).softmax(-1)
@@ -132,9 +136,9 @@ class Decode:
             .transpose(1, 2)
             .reshape(prompts, key_heads, most * repeat, width)
         )
-        out = self._to_rows(grouped @ self.prompt_values[layer], key_heads, repeat)
-        out = out + weights[..., width:] @ own_value
-        return out.reshape(rows, heads, -1)  # values may be narrower than keys
+        out = self._to_rows(grouped @ self.prompt_values[layer].to(exact), key_heads, repeat)
+        out = out + weights[..., width:] @ own_value.to(exact)
+        return out.to(dtype).reshape(rows, heads, -1)  # values may be narrower than keys
 
     def _to_rows(self, x: Tensor, key_heads: int, repeat: int) -> Tensor:
         """[prompts, key heads, most * repeat, X] back to [R, key heads, repeat, X]."""

@@ -70,14 +70,19 @@ class MicroBatch:
     trainable: Tensor
     """Index of the M trainable tokens among all response tokens."""
     advantages_M: Tensor
+    """Of each token's rollout."""
     weights_M: Tensor
+    """Weight in the loss of the optimiser batch."""
     old_logprobs_M: Tensor
+    """Nats, under the policy that began the batch."""
     sampler_logprobs_M: Tensor
+    """Nats, under the distribution drawn from."""
     reference_logprobs_M: Tensor | None
+    """Nats, under the reference; None without one."""
     correction_M: Tensor | None
-    rollout_M: Tensor
-    """Index of each token's rollout within the micro-batch."""
+    """Importance weights from sampler to old policy; None for 1."""
     rollouts: int
+    """How many rollouts these tokens are of."""
 
 
 def rows_of(
@@ -123,29 +128,45 @@ def weighted(rows: Sequence[Row], aggregate: Callable[[NDArray[np.int64]], NDArr
 
 
 def micro_batches(
-    rows: Sequence[Row], *, tokens: int, rollouts: int | None, device: torch.device, dtype: torch.dtype
+    rows: Sequence[Row],
+    *,
+    tokens: int,
+    rollouts: int | None,
+    shared: bool,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Iterator[MicroBatch]:
-    """Rows in order, as many at a time as the budget of unique tokens (prompts once) and rollouts allow.
-
-    A single row larger than the budget is a micro-batch of its own.
-    """
-    for part in split(rows, tokens=tokens, rollouts=rollouts):
+    """Rows in order, as many at a time as the budgets of tokens and rollouts allow; see `split`."""
+    for part in split(rows, tokens=tokens, rollouts=rollouts, shared=shared):
         yield assemble(part, device=device, dtype=dtype)
 
 
-def split(rows: Sequence[AnyResponse], *, tokens: int, rollouts: int | None) -> Iterator[list[AnyResponse]]:
-    """The division behind `micro_batches`."""
+def split(
+    rows: Sequence[AnyResponse], *, tokens: int, rollouts: int | None, shared: bool
+) -> Iterator[list[AnyResponse]]:
+    """Rows in order, in parts within the budgets. A single row larger than the budget is a part of its own.
+
+    Args:
+        rows: in order; those of one prompt side by side.
+        tokens: per part.
+        rollouts: per part; None for no limit.
+        shared: neighbours of one prompt bring it once; else each brings its own and is padded to the longest.
+    """
     part: list[AnyResponse] = []
-    held = 0
+    held = longest = 0
     for row in rows:
-        same_prompt = bool(part) and part[-1].prompt_ids is row.prompt_ids
-        cost = len(row.rollout.token_ids_T) + (0 if same_prompt else len(row.prompt_ids))
-        if part and (held + cost > tokens or len(part) == rollouts):
+        alone = len(row.prompt_ids) + len(row.rollout.token_ids_T)
+        if shared:
+            same_prompt = bool(part) and part[-1].prompt_ids is row.prompt_ids
+            total = held + (len(row.rollout.token_ids_T) if same_prompt else alone)
+        else:
+            longest = max(longest, alone)
+            total = (len(part) + 1) * longest
+        if part and (total > tokens or len(part) == rollouts):
             yield part
-            part, held = [], 0
-            cost = len(row.rollout.token_ids_T) + len(row.prompt_ids)
+            part, total, longest = [], alone, alone
         part.append(row)
-        held += cost
+        held = total
     if part:
         yield part
 
@@ -191,6 +212,5 @@ def assemble(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -
         sampler_logprobs_M=sampler_M,
         reference_logprobs_M=gathered([row.reference_logprobs_T for row in rows]),
         correction_M=gathered([row.correction_T for row in rows]),
-        rollout_M=torch.from_numpy(np.repeat(np.arange(len(rows)), counts)).to(device),
         rollouts=len(rows),
     )

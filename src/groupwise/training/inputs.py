@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +42,8 @@ class Inputs:
     """Token counts to weights."""
     outside: Callable[..., Any] | None
     """Where the surrogate's bounds bite; None for a surrogate without bounds."""
+    clip_width: float | None
+    """How far the ratio may move before a bound bites; None for a surrogate without bounds."""
 
     @property
     def config(self) -> RunConfig:
@@ -137,13 +138,17 @@ def _objective(config: RunConfig, base: Path) -> dict[str, Any]:
         except ValueError as error:
             raise ConfigError(f"objective.{key}: {error}") from None
         functions[key] = registry.bind(function, settings)
-        if key == "surrogate":  # a module with bounds says beside its function where they bite
-            outside = getattr(inspect.getmodule(function), "outside", None)
-            functions["outside"] = outside and functools.partial(outside, **settings)
+        if key == "surrogate" and choice.name == "clip":
+            from groupwise.objective.surrogates.clip import outside
+
+            bounds = {name: settings[name] for name in ("low", "high")}
+            functions["outside"] = functools.partial(outside, **bounds)
+            functions["clip_width"] = min(bounds.values())
     return {
         "estimate": functions["advantage"],
         "aggregate": functions["aggregation"],
-        "outside": functions["outside"],
+        "outside": functions.get("outside"),
+        "clip_width": functions.get("clip_width"),
         "objective": Objective(
             log_ratio=RATIOS[chosen.ratio],
             surrogate=functions["surrogate"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def train(run: Run) -> Result:
         run.recorder.write(StepRecord(step=step, groups=groups, metrics=metrics))
         lines.append({"step": step, **metrics})
 
-    with run.recorder:
+    with closing(run.engine), run.recorder:
         if run.held_out and run.config.evaluate.at_start:
             record(0, values(evaluation(run, 0)))
         for step in range(1, run.steps + 1):
@@ -61,7 +61,6 @@ def train(run: Run) -> Result:
             record(step, values(metrics), groups)
         if run.config.run.save_model:
             save_model(run.policy, run.folder.model_dir)
-    run.engine.close()
     return Result(folder=run.folder.path, metrics=lines)
 
 
@@ -69,13 +68,12 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
     """One batch: its groups as they were trained on, and its metrics."""
     config = run.config
     clock: dict[str, Metric] = {}
-    epoch = run.order.epoch
     prompts = [run.prompts[i] for i in run.order.next()]
     collected = collect(
         run.engine,
         prompts,
         run.sampling,
-        run.score(step),
+        run.score(step - 1),
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
     )
@@ -91,11 +89,8 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
     run.optimizer.set_rate(rate)
     with timed(clock, "time/update_seconds"):
         rows = run.updater.rows(groups)
-        updates = [
-            run.updater.update(part)
-            for _ in range(config.training.updates_per_batch)
-            for part in mini_batches(rows, config.training.mini_batches)
-        ]
+        parts = mini_batches(rows, config.training.mini_batches) * config.training.updates_per_batch
+        updates = [run.updater.update(part, first=i == 0) for i, part in enumerate(parts)]
         run.engine.load_weights(run.updater.updates, run.policy.model)
     metrics = measure(judged) | combine(updates) | clock
     seconds = collected.generate_seconds
@@ -103,12 +98,25 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "kl/beta": Mean(config.objective.kl.beta, 1),
         "training/learning_rate": Mean(rate, 1),
         "training/updates": Mean(run.updater.updates, 1),
-        "training/epoch": Mean(epoch, 1),
+        "training/epoch": Mean(step / run.order.steps_per_epoch, 1),
+        "tokens/trained": Total(sum(row.trainable_tokens for row in rows)),
         "time/generate_seconds": Total(seconds),
         "time/reward_seconds": Total(collected.reward_seconds),
         "tokens/per_second": Mean(metrics["tokens/generated"].value, seconds),
     }
+    question_gap(run, metrics)
     return tuple(groups), metrics
+
+
+def question_gap(run: Run, metrics: dict[str, Metric]) -> None:
+    """Tell once when sampler and trainer differ by more than a tenth of what the clip lets the ratio move."""
+    gap, width = metrics.get("sampler/gap_abs_mean"), run.updater.clip_width
+    if gap is not None and width is not None and gap.value > width / 10:
+        run.recorder.notice(
+            "gap",
+            f"sampler and trainer differ by {gap.value:.2g} nats per token, more than a tenth of the clip's width of "
+            f"{width:g}; set objective.old_source to trainer, or sample in the training precision",
+        )
 
 
 def evaluation_due(run: Run, step: int) -> bool:

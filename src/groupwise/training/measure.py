@@ -10,6 +10,7 @@ import numpy as np
 
 from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total
 from groupwise.records import Group, Rollout, StopReason
+from groupwise.records.nouns import NONE_APPLIES
 from groupwise.training.advantages import Judged
 
 
@@ -32,7 +33,7 @@ def _rewards(judged: Sequence[Judged]) -> dict[str, Metric]:
         "reward/group_std_mean": Mean.of([Spread.of(group).value for group in by_group if group]),
         "reward/zero_spread_fraction": Mean.of([float(j.zero_spread) for j in judged]),
         "reward/absent_fraction": Mean.of([float(v.reward is None) for v in verdicts]),
-        "reward/failed_count": Total(sum(v.failure is not None for v in verdicts)),
+        "reward/failed_count": Total(sum(v.failure not in (None, NONE_APPLIES) for v in verdicts)),
         "advantage/mean": Mean.of(advantages),
         "advantage/std": Spread.of(advantages),
     }

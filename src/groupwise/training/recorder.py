@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from groupwise.records import Group, StepRecord
@@ -19,12 +19,27 @@ _SAMPLES = 8
 class Recorder:
     """metrics.jsonl and the rollout files always, the sinks beside them."""
 
-    def __init__(self, folder: RunFolder, sinks: Sequence[Sink], *, save_rollouts: bool) -> None:
-        """Open the files of a run folder."""
+    def __init__(
+        self,
+        folder: RunFolder,
+        sinks: Sequence[Sink],
+        *,
+        save_rollouts: bool,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """Open the files of a run folder; `say` shows a sentence to whoever watches the run."""
         self.folder = folder
         self.sinks = sinks
         self.save_rollouts = save_rollouts
+        self._say = say
+        self._said: set[str] = set()
         self.metrics = MetricsFile(folder.metrics_file)
+
+    def notice(self, kind: str, sentence: str) -> None:
+        """Tell whoever watches, once for each kind."""
+        if kind not in self._said and self._say is not None:
+            self._say(sentence)
+        self._said.add(kind)
 
     def write(self, record: StepRecord) -> None:
         """Write one step: rollouts first, so that a line of metrics always has its rollouts."""

@@ -20,6 +20,7 @@ from groupwise.model.reference import build_reference
 from groupwise.prompts.encode import encode
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
+from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, create, refuse, write_manifest
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.rollouts.in_process import InProcessEngine
@@ -114,14 +115,13 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = TokenLogprobs(policy.model, longest_tokens=longest)
-    size = sum(p.numel() for p in policy.model.parameters()) / 1e6
-    once = (
-        "prompts computed once per group"
-        if scorer.shared
-        else f"prompts computed per rollout: {scorer.notice}"
+    notices.append(_introduced(policy, scorer))
+    engine = InProcessEngine(
+        policy,
+        scorer,
+        cache_megabytes=config.rollout.cache_megabytes,
+        pack_weights=config.rollout.pack_weights,
     )
-    notices.append(f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}")
-    engine = InProcessEngine(policy, scorer, cache_megabytes=config.rollout.cache_megabytes)
     order = PromptOrder(
         len(prompts),
         config.rollout.prompts_per_step,
@@ -129,7 +129,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         seed=config.run.seed,
         drop_last=config.prompts.drop_last,
     )
-    steps = config.training.steps or max(1, round((config.training.epochs or 1.0) * order.steps_per_epoch))
+    steps = _steps(config, order)
     optimizer = Optimizer(policy.model, config.training)
     forward = _forward(scorer, config)
     sampling = Sampling.of(config.rollout)
@@ -158,6 +158,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
             optimizer,
             config.training,
             outside=inputs.outside,
+            clip_width=inputs.clip_width,
             correct=None if sampler_serves else corrector(config.objective),
         ),
         optimizer=optimizer,
@@ -169,6 +170,28 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
             inputs, run_dir, steps, notices, console or Console(highlight=False, soft_wrap=True)
         ),
     )
+
+
+def _introduced(policy: Policy, scorer: TokenLogprobs) -> str:
+    """The model in a sentence."""
+    size = sum(p.numel() for p in policy.model.parameters()) / 1e6
+    once = (
+        "prompts computed once per group"
+        if scorer.shared
+        else f"prompts computed per rollout: {scorer.notice}"
+    )
+    return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}"
+
+
+def _steps(config: RunConfig, order: PromptOrder) -> int:
+    """Batches in the run: as given, or so many epochs, one by default."""
+    steps = config.training.steps or max(1, round((config.training.epochs or 1.0) * order.steps_per_epoch))
+    if config.training.warmup_steps > steps:
+        raise ConfigError(
+            f"training.warmup_steps is {config.training.warmup_steps}, more than the run's {steps} steps; the learning "
+            "rate would never reach its value"
+        )
+    return steps
 
 
 def _new_tokens(config: RunConfig) -> int:
@@ -202,16 +225,18 @@ def _recorder(
     config = inputs.config.run
     folder = create(run_dir, overwrite=config.overwrite)
     write_manifest(folder, seed=config.seed, command=sys.argv, data_files=inputs.data_files)
-    folder.config_file.write_text(annotated(inputs), encoding="utf-8")
+    text = annotated(inputs).encode()
+    replace_file(folder.config_file, lambda file: file.write(text))
     sinks: list[Sink] = []
+    terminal = Terminal(steps, console)
     if "terminal" in config.sinks:
-        terminal = Terminal(steps, console)
         for sentence in notices:
             terminal.say(sentence)
         sinks.append(Guarded(terminal, "terminal", console))
     if "tensorboard" in config.sinks:
         sinks.append(Guarded(TensorBoard(folder.events_dir), "tensorboard", console))
-    return Recorder(folder, sinks, save_rollouts=config.save_rollouts)
+    say = terminal.say if "terminal" in config.sinks else None
+    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say)
 
 
 def _forward(scorer: TokenLogprobs, config: RunConfig) -> Forward:
@@ -231,6 +256,8 @@ def annotated(inputs: Inputs) -> str:
         inputs.loaded.base.resolve()
     )  # so that starting from the run folder finds everything
     origins = inputs.loaded.origins
+    if origins.get("objective.aggregation.length") == "rollout.max_new_tokens":
+        tree["objective"]["aggregation"]["length"] = None  # so that it goes on following that setting
     given = [
         f"#   {key} = {value!r}: {origins[key]}"
         for key, value in leaves(tree)

@@ -48,7 +48,14 @@ class Forward:
         """Rows as micro-batches within the limits."""
         dtype = torch.promote_types(next(self.scorer.model.parameters()).dtype, torch.float32)
         return list(
-            micro_batches(rows, tokens=self.tokens, rollouts=self.rollouts, device=self.device, dtype=dtype)
+            micro_batches(
+                rows,
+                tokens=self.tokens,
+                rollouts=self.rollouts,
+                shared=self.scorer.shared,
+                device=self.device,
+                dtype=dtype,
+            )
         )
 
     def logprobs(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,7 +74,8 @@ def score_responses(forward: Forward, responses: Sequence[Response]) -> list[NDA
     model.eval()
     try:
         with torch.no_grad():
-            for part in split(responses, tokens=forward.tokens, rollouts=forward.rollouts):
+            shared = forward.scorer.shared
+            for part in split(responses, tokens=forward.tokens, rollouts=forward.rollouts, shared=shared):
                 logprobs, _ = forward.scorer(families_of(part), temperature=forward.temperature)
                 ends = np.cumsum([len(r.rollout.token_ids_T) for r in part])[:-1]
                 scored += np.split(logprobs.float().cpu().numpy(), ends)
@@ -88,6 +96,7 @@ class Updater:
         config: TrainingConfig,
         *,
         outside: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]] | None = None,
+        clip_width: float | None = None,
         correct: Callable[[Rollout, NDArray[np.float32]], NDArray[np.float32]] | None = None,
     ) -> None:
         """Take the parts.
@@ -100,6 +109,7 @@ class Updater:
             config: gradient norm and the bound on bad steps.
             outside: ratio and advantages [M] to where the surrogate's bounds take the gradient away, below and above;
                 None for a surrogate without bounds.
+            clip_width: how far the ratio may move before a bound bites; None for a surrogate without bounds.
             correct: a rollout and its old log-probs [T] to importance weights [T]; None when the sampler's log-probs
                 are the old ones.
         """
@@ -109,6 +119,7 @@ class Updater:
         self.optimizer = optimizer
         self.config = config
         self.outside = outside
+        self.clip_width = clip_width
         self.correct = correct
         self.bad_in_a_row = 0
         self.updates = 0
@@ -117,8 +128,13 @@ class Updater:
         """The rollouts of a batch that are in the loss."""
         return rows_of(groups, self.correct)
 
-    def update(self, rows: Sequence[Row]) -> dict[str, Metric]:
+    def update(self, rows: Sequence[Row], *, first: bool = True) -> dict[str, Metric]:
         """One optimiser step on the rows of one optimiser batch.
+
+        Args:
+            rows: in the loss.
+            first: the weights are still those that sampled the rows, so that policy less sampler is the gap between
+                sampler and trainer and nothing else.
 
         Rows that cannot move the policy (advantage 0, no KL and no entropy bonus) are not computed, which is exact,
         but count in every divisor.
@@ -138,14 +154,15 @@ class Updater:
             terms.loss.backward()
             loss += float(terms.loss.detach())
             parts.append(self._measure(batch, terms, policy_logprobs_M))
+            if first:
+                parts.append(_gap(policy_logprobs_M - batch.sampler_logprobs_M))
         metrics = combine(parts)
         metrics["policy/loss"] = Mean(loss, 1)
         trained = sum(row.trainable_tokens for row in rows)
         # A row that is not computed has advantage 0: its surrogate is 0, and no clip takes its gradient away.
         for name in ("policy/token_loss", "clip/low_fraction", "clip/high_fraction"):
             if name in metrics:
-                metrics[name] = Mean(metrics[name].total, trained)  # type: ignore[attr-defined]
-        metrics["tokens/trained"] = Total(trained)
+                metrics[name] = Mean(metrics[name].value * sum(r.trainable_tokens for r in computed), trained)
         return metrics | self._apply(loss)
 
     def _terms(self, batch: MicroBatch) -> tuple[TokenTerms, torch.Tensor]:
@@ -165,15 +182,12 @@ class Updater:
     def _measure(self, batch: MicroBatch, terms: TokenTerms, policy_M: torch.Tensor) -> dict[str, Metric]:
         """Sums over one micro-batch, from what the loss computed anyway."""
         count = len(policy_M)
-        gap_M = policy_M - batch.sampler_logprobs_M
         metrics: dict[str, Metric] = {
             "policy/token_loss": Mean(-float(terms.surrogate_M.sum()), count),
             "ratio/mean": Mean(float(terms.ratio_M.sum()), count),
             "ratio/max": Largest(float(terms.ratio_M.max())),
             "ratio/min": Smallest(float(terms.ratio_M.min())),
             "ratio/clamped_count": Total(float(terms.clamped_M.sum())),
-            "sampler/gap_token_mean": Mean(float(gap_M.sum()), count),
-            "sampler/gap_abs_max": Largest(float(gap_M.abs().max())),
         }
         if self.outside is not None:
             low_M, high_M = self.outside(terms.ratio_M, batch.advantages_M)
@@ -206,9 +220,18 @@ class Updater:
             self.optimizer.scale_gradient(limit / (norm + 1e-6))
         if norm > 0:
             self.optimizer.step()
-        self.updates += 1
+            self.updates += 1
         return {
             "grad/norm": Mean(norm, 1),
             "grad/clipped_fraction": Mean(float(clipped), 1),
             "training/skipped_updates": Total(0),
         }
+
+
+def _gap(gap_M: torch.Tensor) -> dict[str, Metric]:
+    """Trainer less sampler, on tokens that the same weights drew."""
+    return {
+        "sampler/gap_token_mean": Mean(float(gap_M.sum()), len(gap_M)),
+        "sampler/gap_abs_mean": Mean(float(gap_M.abs().sum()), len(gap_M)),
+        "sampler/gap_abs_max": Largest(float(gap_M.abs().max())),
+    }

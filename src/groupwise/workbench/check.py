@@ -10,7 +10,8 @@ from groupwise.config import RunConfig
 from groupwise.config.ranges import questions
 from groupwise.errors import RunFolderError
 from groupwise.model.find import EMBEDDED, TINY, find_model
-from groupwise.prompts.load import Row, system_prompt
+from groupwise.prompts.encode import columns_for_rewards, messages_of
+from groupwise.prompts.load import Row
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Verdict
 from groupwise.records.run_folder import refuse
@@ -154,12 +155,7 @@ def _held_out(inputs: Inputs) -> str:
 
 
 def _rewards(inputs: Inputs) -> str:
-    weights = {r.label or r.name: r.weight for r in inputs.config.rewards}
-    named = [
-        f"{label} (weight {weight:g})"
-        for label, weight in zip(inputs.rewards.labels, weights.values(), strict=False)
-    ]
-    return ", ".join(named or inputs.rewards.labels)
+    return ", ".join(f"{label} (weight {weight:g})" for label, weight in inputs.rewards.weighted)
 
 
 def _trial(inputs: Inputs) -> list[str]:
@@ -189,24 +185,19 @@ def answer_in(row: Row, inputs: Inputs) -> str:
 def score_texts(inputs: Inputs, row: Row, completions: list[str]) -> list[Verdict]:
     """The verdicts on completions of one row, shaped as in training; the bytes of the text stand for its token ids."""
     config = inputs.config.prompts
-    prompt: Any = row.columns[config.columns.prompt]
-    if isinstance(prompt, str) and config.chat:
-        prompt = [{"role": "user", "content": prompt}]
-    if not isinstance(prompt, str):
-        system = system_prompt(row, config)
-        if system is not None and all(message["role"] not in ("system", "developer") for message in prompt):
-            prompt = [{"role": "system", "content": system}, *prompt]
+    messages = messages_of(row, config)
+    prompt: Any = row.columns[config.columns.prompt] if messages is None else messages
     answers: list[Any] = list(completions)
-    if not isinstance(prompt, str):
+    if messages is not None:
         answers = [[{"role": "assistant", "content": text}] for text in completions]
-    left_out = (config.columns.prompt, config.columns.system)
+    (columns,) = columns_for_rewards([row], config)
     return inputs.rewards.score_batch(
         Batch(
             prompts=[prompt] * len(completions),
             completions=answers,
             completion_ids=[list(text.encode()) for text in completions],
             stop_reasons=["stop"] * len(completions),
-            columns={k: [v] * len(completions) for k, v in row.columns.items() if k not in left_out},
+            columns={name: [value] * len(completions) for name, value in columns.items()},
         )
     )
 

@@ -34,6 +34,8 @@ class Measured:
     """`eval/...` as in docs/records.md."""
     pass_reward: float
     """The total reward from which on a response passes."""
+    notes: list[str]
+    """What is worth knowing of the rows, such as how many were left out; see `Trial.notes`."""
 
     def lines(self) -> list[str]:
         """The numbers for people."""
@@ -43,6 +45,7 @@ class Measured:
         rows = [
             ("model", self.model),
             ("data", f"{self.data}: {prompts}, {manner}"),
+            *(("note", note) for note in self.notes),
             (
                 "pass@1",
                 f"{self.metrics['eval/pass@1']:.1%}{self._error()}, reward {self.pass_reward:g} passes",
@@ -70,6 +73,7 @@ class Measured:
                     "data": self.data,
                     "temperature": self.temperature,
                     "pass_reward": self.pass_reward,
+                    "notes": self.notes,
                     "metrics": {k: v if math.isfinite(v) else None for k, v in self.metrics.items()},
                     "prompts": [_of_group(group) for group in self.groups],
                 },
@@ -166,4 +170,5 @@ def evaluate_model(loaded: LoadedConfig, data: Path | None = None) -> Measured:
         groups=found.groups,
         metrics=values(found.metrics),
         pass_reward=config.evaluate.pass_reward,
+        notes=trial.notes,
     )

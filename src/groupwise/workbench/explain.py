@@ -20,6 +20,7 @@ from groupwise.config.load import leaves
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, SURROGATES
 from groupwise.errors import ConfigError
 from groupwise.objective import kl, ratios
+from groupwise.rewards import build
 
 _WIDTH = 100
 
@@ -122,7 +123,9 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
     objective = config.objective
     found = []
     if config.rewards:
-        weighted = " + ".join(f"{r.weight:g} {r.label or r.name}" for r in config.rewards)
+        weighted = " + ".join(
+            f"{weight:g} {label}" for label, weight in build(config.rewards, base=base).weighted
+        )
         keys = tuple(
             f"rewards.{i}.{key}" for i in range(len(config.rewards)) for key in ("name", "weight", "settings")
         )

@@ -58,17 +58,18 @@ def sample_group(
         group_size=config.rollout.group_size,
         seed=(config.run.seed, 0),
     )
-    return shown(judge(collected.groups[0], inputs.estimate, config.objective), loaded)
+    return shown(judge(collected.groups[0], inputs.estimate, config.objective), loaded, trial.notes)
 
 
-def shown(judged: Judged, loaded: LoadedConfig) -> list[str]:
-    """A judged group as lines."""
+def shown(judged: Judged, loaded: LoadedConfig, notes: Sequence[str] = ()) -> list[str]:
+    """A judged group as lines, with what is worth knowing of its prompt."""
     config, group = loaded.config, judged.group
     rollout = config.rollout
     lines = [
         f"{config.model.name}: {len(group.rollouts_G)} responses at temperature {rollout.temperature:g}, up to "
         f"{rollout.max_new_tokens} tokens, to",
         *_quoted(_last_turn(group.prompt)),
+        *(f"note: {note}" for note in notes),
     ]
     for i, (response, verdict) in enumerate(zip(group.rollouts_G, group.verdicts_G, strict=True)):
         reward = "no reward" if verdict.reward is None else f"reward {verdict.reward:.4g}"

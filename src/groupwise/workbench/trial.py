@@ -28,7 +28,7 @@ class Trial:
     prompts: list[Prompt]
     """Encoded for it."""
     notes: list[str]
-    """What became of the rows, for people."""
+    """What is worth knowing of the rows, for people: how many were left out or cut and the like; mostly nothing."""
 
 
 def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None = None) -> LoadedConfig:
@@ -117,7 +117,12 @@ def load_trial(loaded: LoadedConfig, rows: Sequence[Row], *, new_tokens: int) ->
     scorer = TokenLogprobs(policy.model, longest_tokens=longest)
     return Trial(
         policy=policy,
-        engine=InProcessEngine(policy, scorer, cache_megabytes=config.rollout.cache_megabytes),
+        engine=InProcessEngine(
+            policy,
+            scorer,
+            cache_megabytes=config.rollout.cache_megabytes,
+            pack_weights=config.rollout.pack_weights,
+        ),
         prompts=prompts,
-        notes=report.sentences(),
+        notes=report.sentences()[1:],
     )

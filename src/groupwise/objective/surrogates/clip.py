@@ -49,9 +49,7 @@ def clip(
     return surrogate_M
 
 
-def outside(
-    ratio_M: Tensor, advantages_M: Tensor, *, low: float = 0.2, high: float = 0.2, dual: float | None = None
-) -> tuple[Tensor, Tensor]:
+def outside(ratio_M: Tensor, advantages_M: Tensor, *, low: float, high: float) -> tuple[Tensor, Tensor]:
     """Where the bounds take the gradient away: rho < 1 - low with A < 0, and rho > 1 + high with A > 0.
 
     Args:
@@ -59,7 +57,6 @@ def outside(
         advantages_M: A, shape [M].
         low: as in `clip`.
         high: as in `clip`.
-        dual: takes no part; the metric counts the two ordinary bounds.
 
     Returns:
         Below and above, bool, shape [M] each.

@@ -1,0 +1,52 @@
+"""What a step of the loop says of itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from groupwise.health.metric import Mean
+from groupwise.rewards import TrainerState
+from groupwise.training.loop import question_gap, train
+from groupwise.training.setup import Run
+
+
+def test_the_counts_of_a_step(tiny_run: Callable[..., Run]) -> None:
+    run = tiny_run(training={"steps": 3, "learning_rate": 1e-3, "updates_per_batch": 2, "mini_batches": 2})
+    result = train(run)
+    # 6 prompts, 3 a step: 2 steps are an epoch.
+    assert result.series("training/epoch") == [0.5, 1.0, 1.5]
+    assert result.series("training/updates") == [4.0, 8.0, 12.0]
+    # Every token is trainable and each counts once, though it is used in two passes.
+    assert result.series("tokens/trained") == result.series("tokens/generated")
+    # Measured before the weights move, so that reuse does not look like a gap.
+    assert max(result.series("sampler/gap_abs_max")) < 1e-4
+
+
+def test_without_a_gradient_nothing_counts_as_an_update(tiny_run: Callable[..., Run]) -> None:
+    result = train(tiny_run(reward=lambda completions, **columns: [0.5] * len(completions)))
+    assert result.series("training/updates") == [0.0, 0.0, 0.0]
+    assert result.series("reward/zero_spread_fraction") == [1.0, 1.0, 1.0]
+
+
+def test_rewards_are_told_how_many_steps_are_finished(tiny_run: Callable[..., Run]) -> None:
+    seen: list[tuple[int, int | None]] = []
+
+    def reward(completions: list[str], trainer_state: TrainerState, **columns: Any) -> list[float]:
+        seen.append((trainer_state.global_step, trainer_state.max_steps))
+        return [float(len(c)) for c in completions]
+
+    train(tiny_run(reward=reward))
+    assert seen == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_a_wide_gap_is_told_once(tiny_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tiny_run()
+    said: list[str] = []
+    monkeypatch.setattr(run.recorder, "_say", said.append)
+    question_gap(run, {"sampler/gap_abs_mean": Mean(0.019, 1)})  # the clip is 0.2 wide, a tenth of it 0.02
+    assert said == []
+    for _ in range(2):
+        question_gap(run, {"sampler/gap_abs_mean": Mean(0.021, 1)})
+    assert len(said) == 1
+    assert "0.021 nats per token" in said[0]

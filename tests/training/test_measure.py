@@ -1,0 +1,102 @@
+"""Metrics of a batch against numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from groupwise.health.metric import values
+from groupwise.records import Group, Prompt, Rollout, StopReason, Verdict
+from groupwise.records.nouns import NONE_APPLIES
+from groupwise.training.advantages import Judged
+from groupwise.training.measure import measure
+
+
+def rollout(ids: list[int], index: int, *, truncated: bool = False) -> Rollout:
+    n = len(ids)
+    return Rollout(
+        prompt_id="a:0",
+        group_index=index,
+        token_ids_T=np.array(ids, dtype=np.int32),
+        trainable_T=np.ones(n, dtype=np.bool_),
+        sampler_logprobs_T=np.zeros(n, dtype=np.float32),
+        kept_mass_T=np.full(n, 0.5, dtype=np.float32),
+        entropy_T=np.full(n, float(n), dtype=np.float32),
+        stop_reason=StopReason.LENGTH if truncated else StopReason.STOP,
+        policy_version=0,
+        text="",
+    )
+
+
+def judged(
+    ids: list[list[int]], rewards: list[float | None], advantages: list[float], *, flat: bool = False
+) -> Judged:
+    failures = [None if r is not None else NONE_APPLIES for r in rewards]
+    prompt = Prompt(id="a:0", source="a", messages=None, text="x", token_ids=np.array([1], dtype=np.int32))
+    group = Group(
+        prompt=prompt,
+        rollouts_G=tuple(rollout(tokens, i, truncated=len(tokens) == 3) for i, tokens in enumerate(ids)),
+        verdicts_G=tuple(
+            Verdict(reward=r, parts={"p": None if r is None else 2 * r}, failure=f)
+            for r, f in zip(rewards, failures, strict=True)
+        ),
+    )
+    present = np.array([r is not None for r in rewards])
+    return Judged(group=group, advantages_G=np.array(advantages), in_loss_G=present, zero_spread=flat)
+
+
+def test_a_batch_by_hand() -> None:
+    batch = [
+        judged([[5, 6, 7], [5, 6]], [1.0, 0.0], [1.0, -1.0]),
+        judged([[8], [8]], [0.5, None], [0.0, 0.0], flat=True),
+    ]
+    found = values(measure(batch))
+    # rewards 1, 0, 0.5: mean 0.5, population variance (0.25 + 0.25 + 0) / 3
+    assert found["reward/mean"] == pytest.approx(0.5)
+    assert found["reward/std"] == pytest.approx(math.sqrt(0.5 / 3))
+    assert (found["reward/min"], found["reward/max"]) == (0.0, 1.0)
+    # spreads within the groups: 0.5 for 1 and 0, 0 for the one that is left
+    assert found["reward/group_std_mean"] == pytest.approx(0.25)
+    assert found["reward/zero_spread_fraction"] == 0.5
+    assert found["reward/absent_fraction"] == 0.25
+    assert found["reward/failed_count"] == 0, "a reward may say that it does not apply"
+    assert found["reward/part/p/mean"] == pytest.approx(1.0)  # 2, 0, 1
+    # advantages in the loss: 1, -1, 0
+    assert found["advantage/mean"] == pytest.approx(0.0)
+    assert found["advantage/std"] == pytest.approx(math.sqrt(2 / 3))
+    # lengths 3, 2, 1, 1, the first cut off
+    assert found["length/mean"] == pytest.approx(1.75)
+    assert (found["length/min"], found["length/max"], found["tokens/generated"]) == (1, 3, 7)
+    assert found["length/truncated_fraction"] == 0.25
+    # entropy per token: 3 x 3, 2 x 2, 1, 1 over 7 tokens
+    assert found["policy/entropy"] == pytest.approx((9 + 4 + 1 + 1) / 7)
+    assert found["sampler/kept_mass_mean"] == pytest.approx(0.5)
+    # tokens 5 6 7 5 6 8 8: 4 different of 7; pairs 56 67 56: 2 different of 3
+    assert found["diversity/distinct_1"] == pytest.approx(4 / 7)
+    assert found["diversity/distinct_2"] == pytest.approx(2 / 3)
+    # different responses: 2 of 2, and 1 of 2
+    assert found["diversity/group_distinct_fraction"] == pytest.approx(0.75)
+
+
+def test_a_failed_reward_is_counted() -> None:
+    batch = judged([[5], [6]], [1.0, None], [0.0, 0.0])
+    failed = Verdict(reward=None, parts={"p": None}, failure="p: ValueError: gone")
+    group = Group(
+        prompt=batch.group.prompt,
+        rollouts_G=batch.group.rollouts_G,
+        verdicts_G=(batch.group.verdicts_G[0], failed),
+    )
+    again = Judged(group=group, advantages_G=np.zeros(2), in_loss_G=batch.in_loss_G, zero_spread=True)
+    assert values(measure([again]))["reward/failed_count"] == 1
+
+
+def test_the_metrics_of_two_parts_add_up_to_those_of_the_whole() -> None:
+    from groupwise.health.metric import combine
+
+    first = judged([[5, 6, 7], [5, 6]], [1.0, 0.0], [1.0, -1.0])
+    second = judged([[8], [9]], [0.5, 0.25], [0.5, -0.5])
+    whole = values(measure([first, second]))
+    parts = values(combine([measure([first]), measure([second])]))
+    for name in whole:
+        if not name.startswith("diversity/distinct"):  # different n-grams of two parts are not disjoint
+            assert parts[name] == pytest.approx(whole[name]), name
