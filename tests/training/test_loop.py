@@ -50,3 +50,18 @@ def test_a_wide_gap_is_told_once(tiny_run: Callable[..., Run], monkeypatch: pyte
         question_gap(run, {"sampler/gap_abs_mean": Mean(0.021, 1)})
     assert len(said) == 1
     assert "0.021 nats per token" in said[0]
+
+
+def test_what_a_reward_logs_is_of_its_own_batch(tiny_run: Callable[..., Run]) -> None:
+    calls = 0
+
+    def reward(
+        completions: list[str], log_metric: Callable[[str, float], None], **columns: Any
+    ) -> list[float]:
+        nonlocal calls
+        calls += 1
+        log_metric("calls", float(calls))
+        return [float(len(c)) for c in completions]
+
+    result = train(tiny_run(reward=reward))
+    assert result.series("reward/logged/calls") == [1.0, 2.0, 3.0]

@@ -108,18 +108,12 @@ class RunConfig(Section):
             )
 
     def _rewards(self) -> None:
-        for i, reward in enumerate(self.rewards):
-            place = f"rewards[{i}] ({reward.name})"
-            if (reward.on_failure == "value") != (reward.failure_value is not None):
-                raise ValueError(f"{place}: failure_value goes with on_failure: value, and only with it")
         labels = [r.label for r in self.rewards if r.label is not None]
         twice = next((label for label in labels if labels.count(label) > 1), None)
         if twice is not None:
             raise ValueError(
                 f"rewards: the label {twice!r} is given twice; each part needs a name of its own"
             )
-        if self.rewards and all(r.weight == 0 for r in self.rewards):
-            raise ValueError("rewards: every weight is 0, so there is nothing to learn from")
 
     def _old(self) -> None:
         if self.objective.old_source == "sampler" and self.rollout.truncates:

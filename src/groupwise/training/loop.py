@@ -104,6 +104,9 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "time/reward_seconds": Total(collected.reward_seconds),
         "tokens/per_second": Mean(metrics["tokens/generated"].value, seconds),
     }
+    metrics |= {
+        f"reward/logged/{name}": Mean.of(given) for name, given in run.inputs.rewards.take_logged().items()
+    }
     question_gap(run, metrics)
     return tuple(groups), metrics
 
@@ -131,6 +134,7 @@ def evaluation(run: Run, step: int) -> dict[str, Metric]:
     clock: dict[str, Metric] = {}
     with timed(clock, "time/evaluate_seconds"):
         result = run.evaluate(step)
+    run.inputs.rewards.take_logged()  # what rewards log of held-out prompts is not of the batch
     run.recorder.samples(step, result.groups)
     return result.metrics | clock
 

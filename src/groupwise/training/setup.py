@@ -224,7 +224,15 @@ def _recorder(
     """The run folder with its configuration and manifest, and the sinks."""
     config = inputs.config.run
     folder = create(run_dir, overwrite=config.overwrite)
-    write_manifest(folder, seed=config.seed, command=sys.argv, data_files=inputs.data_files)
+    rows = {"train": inputs.train, "held_out": inputs.held_out}
+    write_manifest(
+        folder,
+        seed=config.seed,
+        command=sys.argv,
+        data_files=inputs.data_files,
+        python_rewards=inputs.rewards.from_python,
+        python_rows={k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
+    )
     text = annotated(inputs).encode()
     replace_file(folder.config_file, lambda file: file.write(text))
     sinks: list[Sink] = []
