@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 from groupwise.errors import TrainingError
+from groupwise.model.logprobs import TokenLogprobs
+from groupwise.model.tiny import write_tiny
 from groupwise.rollouts.collect import collect
 from groupwise.training.advantages import judge_all
 from groupwise.training.batch import Row
@@ -168,3 +171,41 @@ def test_non_finite_updates_are_skipped_and_bounded(tiny_run: Callable[..., Run]
         run.updater.update(bad)
     assert all(torch.equal(a, b) for a, b in zip(changed, run.optimizer.parameters, strict=True))
     assert all(bool(p.isfinite().all()) for p in run.optimizer.parameters)
+
+
+@pytest.fixture
+def gpt2_folder(tmp_path: Path) -> Path:
+    return write_tiny(tmp_path / "gpt2", architecture="gpt2", hidden=32)
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "constant", "sequence_sum"])
+def test_a_whole_update_in_float64_does_not_depend_on_how_it_is_divided(
+    tiny_run: Callable[..., Run], gpt2_folder: Path, aggregation: str
+) -> None:
+    """GPT-2 computes in float64 throughout, so that what is left is the order of summation."""
+    base = {
+        **BASE,
+        "model": {"name": str(gpt2_folder)},
+        "objective": {**BASE["objective"], "aggregation": aggregation},
+    }
+    run = tiny_run(**base)
+    rows = rows_of(run, shift=0.3)
+
+    def divided(rows: list[Row], *, share: bool = True, **training: int) -> torch.Tensor:
+        other = tiny_run(**{**base, "training": {**base["training"], **training}})
+        other.policy.model.double()
+        if not share:
+            scorer = TokenLogprobs(other.policy.model, longest_tokens=64, share_prefix=False)
+            other.updater.forward = replace(other.updater.forward, scorer=scorer)
+        return gradient(other, rows)[0]
+
+    whole = divided(rows)
+    for other in (
+        divided(rows, micro_batch_rollouts=1),
+        divided(rows, micro_batch_rollouts=5),
+        divided(rows, micro_batch_tokens=30),
+        divided(rows[::-1]),
+        divided(rows, share=False),
+    ):
+        assert whole.dtype == torch.float64
+        assert float((other - whole).norm() / whole.norm()) < 1e-10
