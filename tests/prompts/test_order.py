@@ -103,3 +103,15 @@ def test_orders_without_a_batch_are_refused() -> None:
         order(per_step=0)
     with pytest.raises(ConfigError, match=r"5 prompts do not fill one batch of 8 .*at most 5"):
         order(per_step=8, drop_last=True)
+
+
+def test_passes_count_prompts_not_batches() -> None:
+    order = PromptOrder(5, 2, shuffle=False, seed=0, drop_last=False)
+    passes = []
+    for _ in range(4):
+        order.next()
+        passes.append(order.passes)
+    assert passes == [0.4, 0.8, 1.0, 1.4]  # 2, 4 and all 5 of the prompts, then 2 of the second epoch
+    dropping = PromptOrder(5, 2, shuffle=False, seed=0, drop_last=True)
+    dropping.next()
+    assert dropping.passes == 0.5  # 2 of the 4 that an epoch uses

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-from groupwise.health.metric import Mean
 from groupwise.rewards import TrainerState
-from groupwise.training.loop import question_gap, train
+from groupwise.training.loop import train
 from groupwise.training.setup import Run
 
 
@@ -40,18 +40,6 @@ def test_rewards_are_told_how_many_steps_are_finished(tiny_run: Callable[..., Ru
     assert seen == [(0, 3), (1, 3), (2, 3)]
 
 
-def test_a_wide_gap_is_told_once(tiny_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tiny_run()
-    said: list[str] = []
-    monkeypatch.setattr(run.recorder, "_say", said.append)
-    question_gap(run, {"sampler/gap_abs_mean": Mean(0.019, 1)})  # the clip is 0.2 wide, a tenth of it 0.02
-    assert said == []
-    for _ in range(2):
-        question_gap(run, {"sampler/gap_abs_mean": Mean(0.021, 1)})
-    assert len(said) == 1
-    assert "0.021 nats per token" in said[0]
-
-
 def test_what_a_reward_logs_is_of_its_own_batch(tiny_run: Callable[..., Run]) -> None:
     calls = 0
 
@@ -65,3 +53,35 @@ def test_what_a_reward_logs_is_of_its_own_batch(tiny_run: Callable[..., Run]) ->
 
     result = train(tiny_run(reward=reward))
     assert result.series("reward/logged/calls") == [1.0, 2.0, 3.0]
+
+
+def test_a_step_that_changes_nothing_is_told_once(
+    tiny_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tiny_run(reward=lambda completions, **columns: [None] * len(completions))
+    said: list[str] = []
+    monkeypatch.setattr(run.recorder, "_say", said.append)
+    result = train(run)
+    assert result.series("reward/absent_fraction") == [1.0, 1.0, 1.0]
+    assert len(said) == 1
+    assert said[0].startswith("step 1 changed no weight")
+
+
+def test_gradients_switched_off_elsewhere_do_not_stop_training(tiny_run: Callable[..., Run]) -> None:
+    def reward(completions: list[str], **columns: Any) -> list[float]:
+        torch.set_grad_enabled(False)  # as code around a reward model does
+        return [float(len(c)) for c in completions]
+
+    try:
+        result = train(tiny_run(reward=reward))
+    finally:
+        torch.set_grad_enabled(True)
+    assert result.series("training/updates") == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(0.5, 1), (1, 2), (1.25, 3), (1.5, 3), (2, 4)])
+def test_epochs_are_rounded_up_to_whole_batches(
+    tiny_run: Callable[..., Run], epochs: float, steps: int
+) -> None:
+    # 6 prompts, 3 a step: 2 batches an epoch.
+    assert tiny_run(training={"steps": None, "epochs": epochs}).steps == steps

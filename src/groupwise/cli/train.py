@@ -34,7 +34,7 @@ def train(
     try:
         result = loop.train(run)
     except KeyboardInterrupt:
-        raise Stopped(f"every step finished until now is in {run.folder.path}") from None
+        raise Stopped(f"every step finished until now is in {run.folder.shown}") from None
     print()
     for line in ending(run, result):
         print(line)
@@ -60,15 +60,15 @@ def ending(run: Run, result: Result) -> list[str]:
         first, last = (sum(part) / len(part) for part in (rewards[:shown_steps], rewards[-shown_steps:]))
         steps = "step" if shown_steps == 1 else f"{shown_steps} steps"
         lines.append(f"reward           {first:.3f} in the first {steps}, {last:.3f} in the last {steps}")
-    lines.append(f"run folder       {result.folder}")
+    lines.append(f"run folder       {run.folder.shown}")
     config = run.config.run
     tries = []
     if config.save_model and run.config.rewards:
         if run.held_out and run.config.prompts.held_out is not None:
-            tries.append(f"{command()} eval {result.folder}")
+            tries.append(f"{command()} eval {run.folder.shown}")
         if run.config.prompts.train is not None:
-            tries.append(f"{command()} sample {result.folder} --row 0")
+            tries.append(f"{command()} sample {run.folder.shown} --row 0")
     if "tensorboard" in config.sinks:
-        tries.append(f"{command('tensorboard')} --logdir {run.folder.events_dir}")
+        tries.append(f"{command('tensorboard')} --logdir {run.folder.shown / 'events'}")
     lines += [f"{'try next' if i == 0 else '':<15}  {words}" for i, words in enumerate(tries)]
     return lines

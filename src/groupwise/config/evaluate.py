@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from groupwise.config.base import Bool, Float, NonNegativeFloat, PositiveInt, Section
+from groupwise.config.rollout import check_temperature
 
 
 class EvaluateConfig(Section):
@@ -24,3 +25,8 @@ class EvaluateConfig(Section):
         default=1.0, description="A response passes when its total reward is at least this."
     )
     prompts: Annotated[PositiveInt | None, Field(description="Only the first this many; null: all.")] = None
+
+    @field_validator("temperature")
+    @classmethod
+    def _greedy_or_usual(cls, value: float) -> float:
+        return value if value == 0 else check_temperature(value)

@@ -75,9 +75,12 @@ def _resolve(tree: dict[str, Any], place: str, overrides: Sequence[str], base: P
         _refuse_unknown_keys(layer, RunConfig, where)
     layers: list[tuple[dict[str, Any], str]] = []  # the later, the stronger
     for layer, where in ((given, place), (words, "command line")):
-        name = _preset_name(layer) or (None if layers else "grpo")
-        if name is not None:
-            layers.append((presets.load(name), f"preset {name}"))
+        try:
+            name = _preset_name(layer) or (None if layers else "grpo")
+            if name is not None:
+                layers.append((presets.load(name), f"preset {name}"))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
         layers.append((layer, where))
     merged: dict[str, Any] = {"rewards": []}
     for layer, _ in layers:
@@ -140,7 +143,7 @@ def _preset_name(tree: Mapping[str, Any]) -> str | None:
     name = objective.get("preset") if isinstance(objective, Mapping) else None
     if name is not None and not isinstance(name, str):
         raise ConfigError(
-            f"objective.preset: {name!r} is not the name of a preset; there are {', '.join(presets.names())}"
+            f"objective.preset: {said(name)} is not the name of a preset; there are {', '.join(presets.names())}"
         )
     return name
 
@@ -152,6 +155,11 @@ def _override(word: str) -> dict[str, Any]:
         full = setting_for(bare) or "training.learning_rate"
         raise ConfigError(f"{word!r}: settings are given as key=value, for example {full}=...")
     value = yaml.parse(text, place=f"command line, {key}")
+    if value is None and text.strip().lower() not in (
+        "null",
+        "~",
+    ):  # such as an unset variable of the shell's
+        raise ConfigError(f"{key}= has no value; write {key}=null for none")
     key = re.sub(r"\[(\d+)\]", r".\1", key)
     if not all(key.split(".")):
         raise ConfigError(f"{word!r}: the key is empty; settings are given as training.steps=100")
@@ -294,6 +302,26 @@ def _sentence(error: ValidationError, place: str, words: Mapping[str, Any]) -> s
     key, messages = next(iter(complaints.items()))
     first, *others = messages
     message = " or ".join([first, *(other.split(" should be ", 1)[-1] for other in others)])
-    where = "command line" if key and _holds(words, re.sub(r"\[(\d+)\]", r".\1", key)) else place
+    where = "command line" if _came_from(words, re.sub(r"\[(\d+)\]", r".\1", key), message) else place
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
     return f"{where}: {key + ': ' if key else ''}{message}{more}"
+
+
+def _came_from(words: Mapping[str, Any], key: str, message: str) -> bool:
+    """Whether a complaint is about something given on the command line: its key, or one that its sentence names."""
+    whole = key == "" or key in RunConfig.model_fields or re.fullmatch(r"rewards\.\d+", key) is not None
+    if not whole:
+        missing = message == "it is missing"
+        return _holds(words, key.rpartition(".")[0] if missing else key)
+    if key and _holds(words, key) and not isinstance(words.get(key.split(".")[0]), Mapping):
+        return True
+    for leaf, _ in leaves(words):
+        section, last = leaf.partition(".")[0], leaf.rpartition(".")[2]
+        named = leaf in message or re.search(rf"\b{re.escape(last)}\b", message)
+        inside = key != "" and leaf.startswith(f"{key}.")
+        # A last part that is an ordinary word, such as name, tells only inside the section that is complained about.
+        if named and (leaf in message or inside or "_" in last):
+            return True
+        if section in ("lora", "reference", "rewards") and re.search(rf"\b{section}\b", message):
+            return True
+    return False

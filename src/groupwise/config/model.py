@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from groupwise.config.base import Bool, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
+from groupwise.config.base import Bool, NonNegativeFloat, PathText, PositiveFloat, PositiveInt, Section, Text
 
 DType = Literal["float32", "bfloat16", "float16"]
 
@@ -14,13 +14,13 @@ DType = Literal["float32", "bfloat16", "float16"]
 class ModelConfig(Section):
     """Which model is trained."""
 
-    name: Text = Field(
+    name: PathText = Field(
         default="smollm2-135m",
         description="`smollm2-135m` (embedded), a Hugging Face folder, a .gguf file or a hub id.",
     )
     revision: Text | None = Field(default=None, description="Hub revision.")
-    tokenizer: Text | None = Field(default=None, description="Another folder or id for the tokenizer.")
-    chat_template: Text | None = Field(
+    tokenizer: PathText | None = Field(default=None, description="Another folder or id for the tokenizer.")
+    chat_template: PathText | None = Field(
         default=None, description="A Jinja file to use in place of the tokenizer's."
     )
     pad_token: Text | None = Field(
@@ -46,7 +46,7 @@ class LoraConfig(Section):
     target_modules: tuple[Text, ...] | Literal["all-linear"] = Field(
         default="all-linear", description="Names of layers, or every linear layer but the head."
     )
-    adapter: Text | None = Field(
+    adapter: PathText | None = Field(
         default=None,
         description="A PEFT folder to start from; the reference is then the model with that adapter.",
     )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from groupwise.config.base import Bool, PositiveInt, Section, Text
+from groupwise.config.base import Bool, PathText, PositiveInt, Section, Text
 
 
 class ColumnsConfig(Section):
@@ -21,10 +21,12 @@ class ColumnsConfig(Section):
 class PromptsConfig(Section):
     """The data and how a row becomes token ids."""
 
-    train: Text | None = Field(
+    train: PathText | None = Field(
         default=None, description="JSONL file to train on, relative to this configuration."
     )
-    held_out: Text | None = Field(default=None, description="JSONL file for evaluation, disjoint from train.")
+    held_out: PathText | None = Field(
+        default=None, description="JSONL file for evaluation, disjoint from train."
+    )
     columns: ColumnsConfig = Field(default=ColumnsConfig(), description="Column names.")
     chat: Bool = Field(
         default=False,

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from groupwise.config.base import Bool, Float, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
+from groupwise.config.base import Bool, Float, NonNegativeFloat, PositiveInt, Section, Text
+
+_COLDEST, _HOTTEST = 1e-3, 1e3
+
+
+def check_temperature(value: float) -> float:
+    """The same value. Beyond these limits float32 logits divided by it overflow or are all alike.
+
+    Raises:
+        ValueError: it is outside the limits.
+    """
+    if not _COLDEST <= value <= _HOTTEST:
+        raise ValueError(
+            f"{value!r} should be from {_COLDEST:g} to {_HOTTEST:g}: logits are divided by it, and beyond that they "
+            "overflow or are all alike; 1 is usual"
+        )
+    return value
 
 
 class RolloutConfig(Section):
@@ -18,7 +34,7 @@ class RolloutConfig(Section):
     prompts_per_step: PositiveInt = Field(default=8, description="Prompts in a batch.")
     group_size: PositiveInt = Field(default=8, description="Rollouts per prompt.")
     max_new_tokens: PositiveInt = Field(default=256, description="Limit per response, in tokens.")
-    temperature: PositiveFloat = Field(
+    temperature: Annotated[Float, AfterValidator(check_temperature)] = Field(
         default=1.0, description="Logits are divided by it, in training as well."
     )
     top_p: Annotated[Float, Field(gt=0, le=1)] = Field(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from groupwise.config.base import Bool, NonNegativeInt, Section, Text
+from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.config.objective import ObjectiveConfig
@@ -19,16 +19,19 @@ from groupwise.config.training import TrainingConfig
 class RunSettings(Section):
     """The run folder and what goes into it."""
 
-    dir: Text | None = Field(
+    dir: PathText | None = Field(
         default=None,
         description="Run folder, relative to the working folder; null for a dated one under runs/.",
     )
-    base: Text | None = Field(
+    base: PathText | None = Field(
         default=None,
         description="Folder that data, reward files and models are relative to; null for the configuration's own. A "
         "run states it in the config.yaml that it writes.",
     )
-    seed: NonNegativeInt = Field(default=0, description="Decides the order of prompts and every sample.")
+    # Below 2^63, what torch's generators take.
+    seed: Annotated[NonNegativeInt, Field(le=2**63 - 1)] = Field(
+        default=0, description="Decides the order of prompts and every sample."
+    )
     overwrite: Bool = Field(
         default=False, description="Replace a run of ours in that folder; its own files only."
     )

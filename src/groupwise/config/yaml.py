@@ -7,13 +7,18 @@ key silently replace an earlier one. Here only true/false are booleans, only pla
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from groupwise.config.base import said
 from groupwise.errors import ConfigError
+
+_MOST_DIGITS = 4000  # below the 4,300 that Python reads
+_MOST_VALUES = 100_000  # after aliases are followed
 
 
 class _Loader(yaml.SafeLoader):
@@ -51,13 +56,23 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
         key = loader.construct_object(key_node, deep=True)
         line = key_node.start_mark.line + 1
         if not isinstance(key, str):
-            raise ConfigError(f"line {line}: the key {key!r} is not text")
+            raise ConfigError(f"line {line}: the key {said(key)} is not text")
         if key in found:
-            raise ConfigError(f"line {line}: the key {key!r} is given twice; keep one")
+            raise ConfigError(f"line {line}: the key {said(key)} is given twice; keep one")
         found[key] = loader.construct_object(value_node, deep=True)
     return found
 
 
+def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    if len(text) > _MOST_DIGITS:
+        raise ConfigError(
+            f"line {node.start_mark.line + 1}: a number of {len(text)} digits; no setting is that large"
+        )
+    return int(text)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
@@ -93,7 +108,13 @@ def parse(text: str, *, place: str) -> Any:
         ConfigError: not YAML, or a key given twice; names `place` and the line.
     """
     try:
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader: plain data only
+        value = yaml.load(text, Loader=_Loader)  # a SafeLoader: plain data only
+        if _count(value, {}) > _MOST_VALUES:
+            raise ConfigError(
+                f"stands for more than {_MOST_VALUES} values once its aliases (*name) are followed; write it out "
+                "in fewer"
+            )
+        return value
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None
     except yaml.YAMLError as error:
@@ -101,10 +122,20 @@ def parse(text: str, *, place: str) -> Any:
         line = f"line {mark.line + 1}: " if mark is not None else ""
         problem = " ".join(str(getattr(error, "problem", error)).split())
         raise ConfigError(f"{place}: {line}not readable as YAML: {problem}") from None
-    except (ValueError, TypeError, KeyError) as error:  # a tag that does not fit, a number of 5,000 digits
+    except (ValueError, TypeError, KeyError) as error:  # a tag that does not fit
         raise ConfigError(f"{place}: not readable as YAML: {error}") from None
     except RecursionError:
         raise ConfigError(f"{place}: nested too deeply to be a configuration") from None
+
+
+def _count(value: Any, seen: dict[int, int]) -> int:
+    """How many values a tree holds, a part that several places share counted in each; shared parts are walked once."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in seen:
+        parts = value.values() if isinstance(value, dict) else value
+        seen[id(value)] = 1 + sum(_count(part, seen) for part in parts)
+    return seen[id(value)]
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -113,16 +144,29 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: no such file, not readable, or not a mapping of keys to values.
     """
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; give the configuration file in it")
+    path = Path(os.path.expanduser(path))
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.is_dir():
+            raise ConfigError(f"{path} is a folder; give the configuration file in it")
+        content = path.read_bytes()
+        if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise ConfigError(f"{path}: the file is UTF-16; save it as UTF-8")
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(
             f"there is no configuration file {path}; `groupwise init DIR` writes one to start from"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as UTF-8 text: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be read as UTF-8 text: {error}; save it as UTF-8") from None
+    except PermissionError:
+        raise ConfigError(
+            f"{path} cannot be read: permission denied; allow yourself to read it and its folder (chmod u+rX)"
+        ) from None
+    except (OSError, ValueError) as error:  # a name that is too long, a loop of links, a NUL character
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"the configuration {said(str(path))} cannot be read: {reason}; give the path of a YAML file"
+        ) from None
     value = parse(text, place=str(path))
     if value is None:
         raise ConfigError(f"{path} is empty; `groupwise init DIR` writes a configuration to start from")

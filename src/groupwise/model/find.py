@@ -60,27 +60,65 @@ def find_model(
     """
     if not name.strip():
         raise ModelError(f"{key} is empty; {EMBEDDED} is the embedded model")
-    if name == EMBEDDED:
-        find_gguf()
+    if name in (EMBEDDED, TINY):
+        _refuse_revision(revision, name)
+        if name == EMBEDDED:
+            find_gguf()
         return name
-    if name == TINY:
-        return name
+    try:
+        found = _local(name, base, key, tokenizer)
+    except PermissionError as error:
+        raise ModelError(
+            f"{key} {name!r}: {error.filename or name} cannot be read: permission denied; allow yourself to read it "
+            "(chmod u+rX)"
+        ) from None
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # too long a name, a NUL character, no such user's home
+        shown = repr(name if len(name) <= 200 else f"{name[:200]}...")
+        reason = getattr(error, "strerror", None) or error
+        raise ModelError(f"{key} {shown}: {reason}; name a folder, a .gguf file or a hub id") from None
+    if not isinstance(found, Path):
+        missing, may_be_hub_id = found
+        if not may_be_hub_id:
+            raise ModelError(missing + _near(name, base))
+        return _on_hub(name, revision, missing, base)
+    _refuse_revision(revision, name)
+    return found
+
+
+def _refuse_revision(revision: str | None, name: str) -> None:
+    if revision is not None:
+        raise ModelError(
+            f"model.revision {revision!r} has no effect: {name} is no hub id, and only the hub has revisions; "
+            "remove it"
+        )
+
+
+def _local(name: str, base: Path, key: str, tokenizer: bool) -> Path | tuple[str, bool]:
+    """The folder or file, or the sentence that there is none and whether the name may be a hub id."""
     tried: list[Path] = []
     for root in (base, Path.cwd()):
         path = (root / Path(name).expanduser()).absolute()
         if path in tried:
             continue
         tried.append(path)
-        if os.path.isdir(path):  # unlike Path.is_dir, no PermissionError below a folder that may not be read
+        try:
+            path.stat()  # unlike os.path.isdir, tells what may not be looked at from what is not there
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if path.is_dir():
             return _model_folder(path, name, key, tokenizer)
-        if os.path.isfile(path):
+        if path.is_file():
             if path.suffix == ".gguf":
                 return path
             raise ModelError(f"{key} {name!r} is a file; name the folder it lies in, or a .gguf file")
     places = " or ".join(str(path) for path in tried)
     if name.startswith((".", "/", "~")) or name.endswith(".gguf") or "\\" in name or name.count("/") > 1:
-        raise ModelError(f"{key} {name!r}: there is no {places}{_near(name, base)}")
-    return _on_hub(name, revision, f"{key} {name!r}: there is no folder {places}", base)
+        return f"{key} {name!r}: there is no {places}", False
+    return f"{key} {name!r}: there is no folder {places}", True
 
 
 def _model_folder(folder: Path, name: str, key: str, tokenizer: bool) -> Path:

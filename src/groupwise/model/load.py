@@ -312,7 +312,7 @@ def _set_chat_template(tokenizer: PreTrainedTokenizerBase, name: str, base: Path
     path = base / Path(name).expanduser()
     try:
         template = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL character in the name
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
             f"model.chat_template {path} cannot be read: {reason}; name a Jinja file"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
+import stat
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,20 +66,16 @@ def read_rows(path: Path, *, source: str | None = None) -> list[Row]:
     """
     path = Path(path)
     source = source or path.name
-    if path.is_dir():
-        files = sorted(p.name for p in path.glob(f"*{SUFFIX}"))
-        held = f"it holds {', '.join(files)}" if files else f"it holds no {SUFFIX} file"
-        raise DataError(f"{path} is a folder; name a {SUFFIX} file in it ({held})")
-    if not path.exists():
-        raise DataError(f"there is no file {path}{_nearest_file(path)}")
-    if path.suffix.lower() != SUFFIX:
-        raise DataError(
-            f"{path}: prompts are read from {SUFFIX} files, one JSON object per line; convert it to that"
-        )
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        content = _content(path)
+    except PermissionError:
+        raise DataError(
+            f"{path} cannot be read: permission denied; allow yourself to read it and its folder (chmod u+rX)"
+        ) from None
+    except (OSError, ValueError) as error:  # a name that is too long, a loop of links, a NUL character
+        reason = getattr(error, "strerror", None) or error
+        shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
+        raise DataError(f"{shown!r} cannot be read: {reason}; name a {SUFFIX} file") from None
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{source}: the file is UTF-16; save it as UTF-8")
     rows: list[Row] = []
@@ -87,6 +87,27 @@ def read_rows(path: Path, *, source: str | None = None) -> list[Row]:
         what = "holds blank lines only" if content else "is empty"
         raise DataError(f"{source}: the file {what}; write one JSON object per line")
     return rows
+
+
+def _content(path: Path) -> bytes:
+    """The file's bytes; what is no file to read rows from is refused before it is opened, since a pipe would wait."""
+    if path.is_dir():
+        files = sorted(p.name for p in path.glob(f"*{SUFFIX}"))
+        held = f"it holds {', '.join(files)}" if files else f"it holds no {SUFFIX} file"
+        raise DataError(f"{path} is a folder; name a {SUFFIX} file in it ({held})")
+    if path.is_symlink() and not os.path.exists(path):
+        raise DataError(f"{path} is a link to {os.readlink(path)}, where there is no file; mend the link")
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"there is no file {path}{_nearest_file(path)}") from None
+    if path.suffix.lower() != SUFFIX:
+        raise DataError(
+            f"{path}: prompts are read from {SUFFIX} files, one JSON object per line; convert it to that"
+        )
+    if not stat.S_ISREG(mode):
+        raise DataError(f"{path} is a pipe or a device, not a file; write the rows into a {SUFFIX} file")
+    return path.read_bytes()
 
 
 def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
@@ -190,14 +211,24 @@ def _parse(line: bytes, place: str) -> dict[str, Any]:
             f"{place}: not UTF-8: byte {error.start + 1} is 0x{line[error.start]:02x}; save the file as UTF-8"
         ) from None
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_float
+        )
     except json.JSONDecodeError as error:
         start = text.lstrip()[:1]
-        hint = "; the file looks like one JSON list: write one object per line" if start == "[" else ""
+        hint = ""
+        if start == "[":
+            hint = "; the file looks like one JSON list: write one object per line"
+        elif start == "{" and error.pos >= len(text.rstrip()):
+            hint = "; does the object go on in the next line? write each whole object on one line"
         raise DataError(f"{place}: not JSON: {error.msg} at character {error.colno}{hint}") from None
     except RecursionError:
         raise DataError(f"{place}: nested too deeply to be read") from None
     except ValueError as error:
+        if "digits" in str(error) and "limit" in str(error):  # Python's own words advise to lift its limit
+            raise DataError(
+                f"{place}: a whole number of more than {sys.get_int_max_str_digits()} digits; put it in quotes"
+            ) from None
         raise DataError(f"{place}: {error}") from None
     if not isinstance(value, dict):
         kind = _KINDS.get(type(value), "a number")
@@ -219,6 +250,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {twice!r} is given twice; which one is meant?")
+    return value
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:50]} is too large for a float; put it in quotes")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -59,6 +60,16 @@ class PromptOrder:
             self.epoch, self._batch = self.epoch + 1, 0
             self._order = self._permutation()
         return indexes
+
+    def steps(self, epochs: float) -> int:
+        """Batches in so many epochs, rounded up: half an epoch of three batches is two."""
+        return max(1, math.ceil(epochs * self.steps_per_epoch - 1e-9))
+
+    @property
+    def passes(self) -> float:
+        """How often the data has been gone through so far; 1.5 is halfway through the second epoch."""
+        whole = min(self._count, self.steps_per_epoch * self._per_step)
+        return self.epoch + min(self._batch * self._per_step, whole) / whole
 
     def state(self) -> dict[str, int]:
         """The position of the next batch: `epoch`, and `batch` within it, both 0-based."""

@@ -33,7 +33,8 @@ METRICS: Mapping[str, str] = {
     "reward/absent_fraction": "Share of rollouts without a total reward; they are left out of the loss.",
     "advantage/mean": "Mean advantage over the rollouts in the loss.",
     "advantage/std": "Population std of the advantage over the rollouts in the loss.",
-    "kl/token_mean": "Mean over trained tokens of the KL estimate between policy and reference, in nats per token.",
+    "kl/token_mean": "Mean over trained tokens of the KL estimate between policy and reference, in nats per token; "
+    "over all updates of the step, of which the first sees the policy that sampled.",
     "kl/rollout_mean": "Mean over rollouts of the KL estimate summed over their tokens, in nats per rollout.",
     "kl/beta": "Coefficient of the KL in the loss at this step.",
     "policy/loss": "The loss that was minimised, aggregated as configured, KL and entropy terms included.",

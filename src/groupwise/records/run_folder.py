@@ -74,7 +74,13 @@ class RunFolder:
     """The places inside one run's folder. Making the object touches nothing."""
 
     path: Path
-    """The folder itself."""
+    """The folder itself; in full as `create` makes it."""
+
+    @property
+    def shown(self) -> Path:
+        """The folder as people are told it: relative when it lies under the working folder."""
+        here = Path.cwd()
+        return self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
 
     @property
     def config_file(self) -> Path:
@@ -132,8 +138,12 @@ def create(path: Path | None, *, overwrite: bool) -> RunFolder:
     """
     try:
         refuse(path, overwrite=overwrite)
+        # In full, so that a reward that changes the working folder does not take the run's files along.
+        parent = Path("runs").absolute()
+        if path is not None:
+            path = path.expanduser().absolute()
         if path is None:
-            path = _dated(Path("runs"))
+            path = _dated(parent)
         elif path.is_dir() and any(path.iterdir()):
             _make_room(path)
         folder = RunFolder(path)
@@ -144,8 +154,9 @@ def create(path: Path | None, *, overwrite: bool) -> RunFolder:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
+        what = f"the folder {parent}" if path is None else f"run.dir {path}"
         raise RunFolderError(
-            f"run.dir {path} cannot be written: {error.strerror or error}; choose another run.dir"
+            f"{what} cannot be written: {error.strerror or error}; choose another run.dir"
         ) from error
     return folder
 
@@ -159,8 +170,16 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
         RunFolderError: the folder is not empty or may not be written, or a file is in its place; names the remedy.
     """
     if path is None:
+        parent = Path("runs").absolute()
+        nearest = next(place for place in (parent, *parent.parents) if os.path.exists(place))
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            reason = "may not be written" if nearest.is_dir() else "is not a directory"
+            raise RunFolderError(
+                f"the folder {parent} cannot be written: {nearest} {reason}; set run.dir to another folder"
+            )
         return
     try:
+        path = path.expanduser()
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"run.dir {path} is a file; choose another run.dir")
         nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
@@ -171,9 +190,10 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
             )
         if not path.is_dir() or not any(path.iterdir()):
             return
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
+        reason = getattr(error, "strerror", None) or str(error)
         raise RunFolderError(
-            f"run.dir {path} cannot be written: {error.strerror or error}; choose another run.dir"
+            f"run.dir {str(path)[:200]!r} cannot be written: {reason}; choose another run.dir"
         ) from error
     if not overwrite:
         raise RunFolderError(

@@ -16,6 +16,7 @@ from groupwise.training.advantages import judge_all
 from groupwise.training.batch import mini_batches
 from groupwise.training.logprobs import training_groups
 from groupwise.training.measure import measure, peak_memory_megabytes
+from groupwise.training.notices import questions
 from groupwise.training.setup import Run
 from groupwise.training.weights import learning_rate
 
@@ -98,7 +99,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "kl/beta": Mean(config.objective.kl.beta, 1),
         "training/learning_rate": Mean(rate, 1),
         "training/updates": Mean(run.updater.updates, 1),
-        "training/epoch": Mean(step / run.order.steps_per_epoch, 1),
+        "training/epoch": Mean(run.order.passes, 1),
         "tokens/trained": Total(sum(row.trainable_tokens for row in rows)),
         "time/generate_seconds": Total(seconds),
         "time/reward_seconds": Total(collected.reward_seconds),
@@ -107,19 +108,9 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
     metrics |= {
         f"reward/logged/{name}": Mean.of(given) for name, given in run.inputs.rewards.take_logged().items()
     }
-    question_gap(run, metrics)
+    for kind, sentence in questions(step, metrics, run.updater.clip_width):
+        run.recorder.notice(kind, sentence)
     return tuple(groups), metrics
-
-
-def question_gap(run: Run, metrics: dict[str, Metric]) -> None:
-    """Tell once when sampler and trainer differ by more than a tenth of what the clip lets the ratio move."""
-    gap, width = metrics.get("sampler/gap_abs_mean"), run.updater.clip_width
-    if gap is not None and width is not None and gap.value > width / 10:
-        run.recorder.notice(
-            "gap",
-            f"sampler and trainer differ by {gap.value:.2g} nats per token, more than a tenth of the clip's width of "
-            f"{width:g}; set objective.old_source to trainer, or sample in the training precision",
-        )
 
 
 def evaluation_due(run: Run, step: int) -> bool:

@@ -185,7 +185,7 @@ def _introduced(policy: Policy, scorer: TokenLogprobs) -> str:
 
 def _steps(config: RunConfig, order: PromptOrder) -> int:
     """Batches in the run: as given, or so many epochs, one by default."""
-    steps = config.training.steps or max(1, round((config.training.epochs or 1.0) * order.steps_per_epoch))
+    steps = config.training.steps or order.steps(config.training.epochs or 1.0)
     if config.training.warmup_steps > steps:
         raise ConfigError(
             f"training.warmup_steps is {config.training.warmup_steps}, more than the run's {steps} steps; the learning "

@@ -150,8 +150,9 @@ class Updater:
         loss = 0.0
         parts: list[dict[str, Metric]] = []
         for batch in self.forward.micro_batches(computed):
-            terms, policy_logprobs_M = self._terms(batch)
-            terms.loss.backward()
+            with torch.enable_grad():  # whoever calls, and whatever a reward has switched off
+                terms, policy_logprobs_M = self._terms(batch)
+                terms.loss.backward()
             loss += float(terms.loss.detach())
             parts.append(self._measure(batch, terms, policy_logprobs_M))
             if first:

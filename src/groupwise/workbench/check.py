@@ -132,7 +132,7 @@ def _data(inputs: Inputs) -> str:
     if config.training.steps is not None:
         return f"{text}; {config.training.steps} steps are {config.training.steps / epoch:.3g} epochs"
     epochs = config.training.epochs or 1.0
-    return f"{text}; {epochs:g} epoch{'s' if epochs != 1 else ''}: {max(1, round(epochs * epoch))} steps"
+    return f"{text}; {epochs:g} epoch{'s' if epochs != 1 else ''}: {order.steps(epochs)} steps"
 
 
 def _held_out(inputs: Inputs) -> str:

@@ -42,7 +42,6 @@ def hand_worked(module: ModuleType) -> None:
         tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]),
         low=0.2,
         high=0.28,
-        dual=None,
     )
     assert low.tolist() == [False, False, False, True, False, False]
     assert high.tolist() == [True, False, False, False, False, False]
@@ -71,7 +70,7 @@ def test_outside_is_where_the_gradient_is_gone() -> None:
     generator = torch.Generator().manual_seed(0)
     ratio = torch.rand(1000, generator=generator, dtype=DOUBLE) * 2
     advantages = torch.randn(1000, generator=generator, dtype=DOUBLE)
-    low, high = outside(ratio, advantages, low=0.2, high=0.28, dual=None)
+    low, high = outside(ratio, advantages, low=0.2, high=0.28)
     gone = torch.tensor(gradient(ratio.tolist(), advantages.tolist(), low=0.2, high=0.28)) == 0
     assert torch.equal(low | high, gone)
     assert 100 < gone.sum() < 900
