@@ -21,6 +21,8 @@ def base(tmp_path: Path) -> Path:
     )
     (tmp_path / "broken.py").write_text("import not_there_at_all\n")
     (tmp_path / "raises.py").write_text("raise ZeroDivisionError('at import')\n")
+    (tmp_path / "deep.py").write_text("import json\n\n\ndef read():\n    json.loads('no')\n\n\nread()\n")
+    (tmp_path / "talks.py").write_text("text = 'a' * 1000\nraise ValueError(text)\n")
     (tmp_path / "wrong.py").write_text("def f(:\n")
     (tmp_path / "own_module_for_test.py").write_text("def g():\n    return 1\n")
     return tmp_path
@@ -113,10 +115,15 @@ def test_a_users_module_imports_what_stands_beside_it_at_once_and_later(
             "broken.py:f",
             "importing .*broken.py failed: ModuleNotFoundError: No module named 'not_there_at_all'",
         ),
-        ("raises.py:f", "importing .*raises.py failed: ZeroDivisionError: at import"),
-        ("wrong.py:f", "importing .*wrong.py failed: SyntaxError"),
+        ("raises.py:f", r"importing .*raises.py failed: ZeroDivisionError: at import \(raises.py line 1\)"),
+        ("deep.py:f", r"importing .*deep.py failed: JSONDecodeError: .* \(deep.py line 5\)"),
+        ("deep:f", r"importing deep failed: JSONDecodeError: .* \(deep.py line 5\)"),
+        ("talks.py:f", r"failed: ValueError: a{197}\.\.\. \(talks.py line 2\)"),
+        ("wrong.py:f", r"importing .*wrong.py failed: SyntaxError: .* \(wrong.py line 1\)"),
+        (":f", "there is no module or file before the colon; write module:function"),
+        ("rewards.py:", "'rewards.py' is a file without a function's name; write rewards.py:length"),
         ("no_such_module_anywhere:f", "there is no module 'no_such_module_anywhere' on the path"),
-        ("broken:f", "importing broken failed: No module named 'not_there_at_all'"),
+        ("broken:f", r"importing broken failed: .*No module named 'not_there_at_all' \(broken.py line 1\)"),
         ("raises:f", "importing raises failed: ZeroDivisionError: at import"),
         ("json:lods", "json was imported but has no 'lods'; did you mean 'loads'"),
     ],
@@ -152,3 +159,26 @@ def test_anything_callable_has_a_readable_name() -> None:
     assert registry.name_of(len) == "len"
     assert registry.name_of(functools.partial(functools.partial(len), [])) == "len"
     assert registry.name_of(Judge()) == "Judge"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def _own(): ...\ndef one(): ...\nasync def two(): ...\n", r"write my\.py:one \(it has one, two\)$"),
+        ("def one(): ...\nraise ZeroDivisionError  # it is not run\n", r"write my\.py:one$"),
+        ("def f(:", r"write my\.py:function$"),
+        (None, r"'my\.py': there is no file .*my\.py; a function in a file is named my\.py:function"),
+    ],
+)
+def test_a_file_without_a_function_names_those_in_it(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "my.py").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        registry.find(ADVANTAGES, "my.py", base=tmp_path)
+
+
+def test_the_file_of_a_name(base: Path) -> None:
+    assert registry.file_of("rewards.py:length", base=base) == base / "rewards.py"
+    assert registry.file_of("groupwise.registry:find", base=base) == Path(registry.__file__)
+    assert registry.file_of("numeric", base=base) is None
+    assert registry.file_of("not_imported_anywhere:f", base=base) is None

@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,9 @@ __all__ = ["train"]
 
 def train(
     config: str | Path | Mapping[str, Any] | RunConfig | LoadedConfig,
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     *,
-    rewards: Sequence[Callable[..., Any]] = (),
+    rewards: Callable[..., Any] | Sequence[Callable[..., Any] | tuple[Callable[..., Any], float]] = (),
     train: Sequence[Mapping[str, Any]] | None = None,
     held_out: Sequence[Mapping[str, Any]] | None = None,
 ) -> Result:
@@ -40,8 +40,9 @@ def train(
 
     Args:
         config: a YAML file, the same as a mapping, or a checked configuration.
-        overrides: `training.steps=10` and the like.
-        rewards: functions in addition to the configuration's; a pair (function, weight) sets a weight other than 1.
+        overrides: `training.steps=10` and the like, one or a list of them.
+        rewards: a function or functions in addition to the configuration's; a pair (function, weight) sets a weight
+            other than 1.
         train: rows instead of `prompts.train`, each a mapping with a prompt and any columns.
         held_out: rows instead of `prompts.held_out`.
 
@@ -52,5 +53,63 @@ def train(
     from groupwise.training import loop, setup
     from groupwise.training.inputs import read_inputs
 
-    inputs = read_inputs(load(config, overrides), rewards=rewards, train=train, held_out=held_out)
+    _check_config(config)
+    functions, words = _functions(rewards), _words(overrides)
+    _check_rows("train", train)
+    _check_rows("held_out", held_out)
+    inputs = read_inputs(load(config, words), rewards=functions, train=train, held_out=held_out)
     return loop.train(setup.assemble(inputs))
+
+
+def _check_config(config: Any) -> None:
+    from groupwise.config import LoadedConfig, RunConfig
+    from groupwise.errors import ConfigError
+
+    if not isinstance(config, str | Path | Mapping | RunConfig | LoadedConfig):
+        raise ConfigError(
+            f"config is {_kind(config)}; give the path of a YAML file, or a mapping such as "
+            "{'model': 'smollm2-135m'}"
+        )
+
+
+def _functions(rewards: Any) -> list[Any]:
+    from groupwise.errors import ConfigError
+
+    if callable(rewards):
+        return [rewards]
+    if isinstance(rewards, str | Mapping) or not isinstance(rewards, Iterable):
+        raise ConfigError(
+            f"rewards is {_kind(rewards)}; give a list of functions or of pairs (function, weight), and name built-in "
+            "scorers in the configuration, under rewards"
+        )
+    return list(rewards)
+
+
+def _words(overrides: Any) -> list[str]:
+    from groupwise.errors import ConfigError
+
+    words = [overrides] if isinstance(overrides, str) else overrides
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise ConfigError(
+            f"overrides is {_kind(overrides)}; give a list of texts such as ['training.steps=10']"
+        )
+    return list(words)
+
+
+def _check_rows(name: str, rows: Any) -> None:
+    from groupwise.errors import ConfigError
+
+    if isinstance(rows, str | Path):
+        raise ConfigError(
+            f"{name} is the text or path {str(rows)!r:.60}, but rows are a list of mappings; a file is named in the "
+            f"configuration, as prompts.{name}"
+        )
+    if hasattr(rows, "iloc"):
+        raise ConfigError(f"{name} is {_kind(rows)}; give its rows as mappings: {name}.to_dict('records')")
+    if rows is not None and (isinstance(rows, Mapping) or not isinstance(rows, Iterable)):
+        raise ConfigError(f"{name} is {_kind(rows)}, but rows are a list of mappings, one per row")
+
+
+def _kind(value: Any) -> str:
+    """A wrong value for a message: None, or what it is with how it begins."""
+    return "None" if value is None else f"of the type {type(value).__name__} ({value!r:.60})"

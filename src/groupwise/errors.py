@@ -43,3 +43,14 @@ class RunFolderError(GroupwiseError):
 
 class TrainingError(GroupwiseError):
     """Training cannot go on, for example since the loss stays non-finite."""
+
+
+def raised(error: BaseException, *, limit: int = 200) -> str:
+    """What an exception of others says on one line, as `Type: text`, with at most `limit` characters of text."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an exception of theirs may fail at this too
+        text = ""
+    if len(text) > limit:
+        text = text[: limit - 3] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -7,6 +7,7 @@ to the configuration file) wherever a name is taken.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import functools
 import hashlib
@@ -15,13 +16,14 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, raised
 
 
 @functools.cache
@@ -45,6 +47,8 @@ def find(package: str, name: str, *, base: Path | None = None) -> Callable[..., 
     """
     if ":" in name:
         return import_function(name, base=base)
+    if name.endswith(".py"):
+        raise ConfigError(_without_function(name, base or Path.cwd()))
     known = names(package)
     if name not in known:
         kind = package.rsplit(".", 1)[-1]
@@ -70,6 +74,12 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
     """
     where, _, attribute = name.rpartition(":")
     base = base or Path.cwd()
+    if not where:
+        raise ConfigError(
+            f"{name!r}: there is no module or file before the colon; write module:function or file.py:function"
+        )
+    if not attribute and where.endswith(".py"):
+        raise ConfigError(_without_function(where, base))
     if where.endswith(".py"):
         path = (base / where).resolve()
         if not path.is_file():
@@ -87,9 +97,7 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
                 spec.loader.exec_module(module)
             except Exception as error:
                 del sys.modules[module_name]
-                raise ConfigError(
-                    f"{name!r}: importing {path} failed: {type(error).__name__}: {error}"
-                ) from error
+                raise ConfigError(f"{name!r}: importing {path} failed: {_at_import(error)}") from error
     else:
         module = _import_module(where, name, base)
     function = getattr(module, attribute, None)
@@ -113,9 +121,53 @@ def _import_module(where: str, name: str, base: Path) -> types.ModuleType:
                 f"{name!r}: there is no module {where!r} on the path or in {base}; "
                 "a file can be named as path/to/file.py:function"
             ) from error
-        raise ConfigError(f"{name!r}: importing {where} failed: {error}") from error
+        raise ConfigError(f"{name!r}: importing {where} failed: {_at_import(error)}") from error
     except Exception as error:
-        raise ConfigError(f"{name!r}: importing {where} failed: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{name!r}: importing {where} failed: {_at_import(error)}") from error
+
+
+def _at_import(error: Exception) -> str:
+    """What importing a user's file raised, with the line of that file that led to it."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{type(error).__name__}: {error.msg} ({Path(error.filename).name} line {error.lineno})"
+    ours = (__file__, importlib.__file__)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in ours and not frame.filename.startswith("<frozen")
+    ]
+    if not frames:
+        return raised(error)
+    # The first is of the file that was imported; what it called may stand behind it, in files of others.
+    file = frames[0].filename
+    line = next(frame.lineno for frame in reversed(frames) if frame.filename == file)
+    return f"{raised(error)} ({Path(file).name} line {line})"
+
+
+def _without_function(file: str, base: Path) -> str:
+    """What to say to a file that is named without a function; reads it, and runs nothing of it."""
+    path = base / file
+    if not path.is_file():
+        return f"{file!r}: there is no file {path}; a function in a file is named {file}:function"
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        body = []
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    known = [node.name for node in body if isinstance(node, kinds) and not node.name.startswith("_")]
+    more = f" (it has {', '.join(known)})" if len(known) > 1 else ""
+    return f"{file!r} is a file without a function's name; write {file}:{known[0] if known else 'function'}{more}"
+
+
+def file_of(name: str, *, base: Path) -> Path | None:
+    """The file that `module:function` or `file.py:function` stands in, once it is imported; None for other names."""
+    where, colon, _ = name.rpartition(":")
+    if not colon:
+        return None
+    if where.endswith(".py"):
+        return base / where
+    file = getattr(sys.modules.get(where), "__file__", None)
+    return None if file is None else Path(file)
 
 
 def _keep_on_path(*folders: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.cli.main import _blame
 from tests.cli.conftest import Said
 
 VERBS = ("train", "smoke", "eval", "score", "sample", "explain", "check", "init")
@@ -106,6 +107,16 @@ def test_blame_falls_on_the_package_when_its_own_line_raised(
     assert "a bug in groupwise, groupwise/workbench/explain.py line" in said.err
 
 
+def test_blame_does_not_look_into_folders_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        json.loads("no")
+    assert _blame(caught.value) == "a bug in groupwise"
+
+
 @pytest.mark.parametrize("position", [0, 1, 3])
 def test_debug_shows_the_traceback_wherever_it_stands(position: int, groupwise: Callable[..., Said]) -> None:
     words = ["explain", "gropo", "objective.kl.beta=0"]
@@ -139,6 +150,34 @@ def test_ctrl_c_names_the_run_folder_and_keeps_what_was_written(
         json.loads(line)["step"] for line in (project / "run" / "metrics.jsonl").read_text().splitlines()
     ]
     assert steps in ([1], [1, 2])
+
+
+@pytest.mark.parametrize("at_start", ["true", "false"])
+def test_ctrl_c_in_the_first_step(at_start: str, project: Path, groupwise: Callable[..., Said]) -> None:
+    (project / "reward.py").write_text(
+        "def letters(completions, prompts, **columns):\n"
+        "    if prompts[0].startswith('train'):\n"
+        "        raise KeyboardInterrupt\n"
+        "    return [1.0] * len(completions)\n"
+    )
+    said = groupwise("train", "config.yaml", f"evaluate.at_start={at_start}")
+    assert (said.code, said.err) == (
+        130,
+        "stopped: no step was finished; run holds only how the run began\n",
+    )
+
+
+def test_ctrl_c_while_the_model_loads(
+    project: Path, groupwise: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from groupwise.training import setup
+
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(setup, "assemble", interrupted)
+    said = groupwise("train", "config.yaml")
+    assert (said.code, said.err) == (130, "stopped: no step was finished\n")
 
 
 def test_ctrl_c_before_a_run(groupwise: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,21 @@ def test_score_writes_a_line_per_row_in_order(project: Path, groupwise: Callable
     ]
 
 
+def test_score_to_standard_output_is_nothing_but_lines(project: Path, groupwise: Callable[..., Said]) -> None:
+    (project / "rows.jsonl").write_text('{"prompt": "a", "completion": "bc"}\n')
+    said = groupwise("score", "reward.py:letters", "rows.jsonl", "--output", "-")
+    assert said.code == 0
+    assert [json.loads(line)["reward"] for line in said.out.splitlines()] == [1.0]
+    assert said.err == "1 rows: mean reward 1, lowest 1, highest 1\n"
+
+
+def test_eval_to_standard_output_is_nothing_but_json(project: Path, groupwise: Callable[..., Said]) -> None:
+    said = groupwise("eval", "config.yaml", "--output", "-")
+    assert said.code == 0
+    assert len(json.loads(said.out)["prompts"]) == 3
+    assert "pass@1" in said.err
+
+
 def test_score_names_the_rows_that_a_function_fails_on(project: Path, groupwise: Callable[..., Said]) -> None:
     (project / "own.py").write_text(
         "def length(completions):\n    return [1 / len(text) for text in completions]\n"

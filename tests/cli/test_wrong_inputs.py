@@ -95,7 +95,7 @@ CASES = {
         words="check config.yaml training.epochs=2", says=("steps or epochs, not both",)
     ),
     "temperature 0": Case(
-        words="check config.yaml rollout.temperature=0", says=("rollout.temperature", "greater than 0")
+        words="check config.yaml rollout.temperature=0", says=("rollout.temperature", "should be from 0.001")
     ),
     "top_p over 1": Case(
         words="check config.yaml rollout.top_p=1.5", says=("rollout.top_p", "less than or equal to 1")
@@ -293,6 +293,42 @@ CASES = {
         words="sample config.yaml --prompt hello rewards=[numeric]",
         says=("'numeric'", "--column answer=VALUE"),
     ),
+    "score over its data": Case(
+        words="score reward.py:letters train.jsonl --output ./train.jsonl",
+        files={"train.jsonl": '{"prompt": "a", "completion": "b"}\n'},
+        says=("--output train.jsonl", "which is read here; name another file"),
+    ),
+    "score over its reward": Case(
+        words="score reward.py:letters rows.jsonl --output reward.py",
+        files={"rows.jsonl": '{"prompt": "a", "completion": "b"}\n'},
+        says=("--output reward.py", "which is read here"),
+    ),
+    "score into a folder": Case(
+        words="score reward.py:letters rows.jsonl --output .",
+        files={"rows.jsonl": '{"prompt": "a", "completion": "b"}\n'},
+        says=("--output . is a folder; name a file in it",),
+    ),
+    "score into nothing": Case(
+        words="score reward.py:letters rows.jsonl --output ",
+        files={"rows.jsonl": '{"prompt": "a", "completion": "b"}\n'},
+        says=("is a folder; name a file in it",),
+    ),
+    "eval over its configuration": Case(
+        words="eval config.yaml --output config.yaml", says=("--output config.yaml", "which is read here")
+    ),
+    "eval over its held-out data": Case(
+        words="eval config.yaml --output held_out.jsonl",
+        says=("--output held_out.jsonl", "which is read here"),
+    ),
+    "eval over its reward": Case(
+        words="eval config.yaml --output reward.py", says=("--output reward.py", "which is read here")
+    ),
+    "a row without the reward's column": Case(
+        words="check config.yaml rewards=[numeric]",
+        files={"train.jsonl": ROW + '{"prompt": "2 + 3 ="}\n'},
+        says=("train.jsonl line 2", "'numeric' needs the column 'answer', which other rows have"),
+    ),
+    "explain of a folder without a run": Case(words="explain .", says=("folder", "configuration file")),
     "init over a file of yours": Case(words="init .", says=("config.yaml already", "choose another folder")),
 }
 

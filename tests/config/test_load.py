@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.config import RunConfig, load, yaml
@@ -297,7 +298,7 @@ WRONG_TREES = [
     ),
     ("training: {adam_betas: [0.9]}", "training.adam_betas[1]: it is missing"),
     # Case l07: ranges.
-    ("rollout: {temperature: 0}", "rollout.temperature: 0.0 should be greater than 0"),
+    ("rollout: {temperature: 0}", "rollout.temperature: 0.0 should be from 0.001 to 1000"),
     ("rollout: {temperature: .inf}", "rollout.temperature: inf is not finite"),
     ("rollout: {temperature: .nan}", "rollout.temperature: nan is not finite"),
     ("rollout: {group_size: 0}", "rollout.group_size: 0 should be greater than or equal to 1"),
@@ -352,7 +353,21 @@ WRONG_WORDS = [
     ),
     (["learning_rate=1e-5"], "training.learning_rate"),
     (["training.learning_rate=high"], "command line: training.learning_rate: 'high' is not a number"),
-    (["training.learning_rate="], "command line: training.learning_rate: null is not a number"),
+    (["training.learning_rate="], "training.learning_rate= has no value; write training.learning_rate=null"),
+    (["training.steps="], "training.steps= has no value; write training.steps=null for none"),
+    (["run.dir=  "], "run.dir= has no value"),
+    (["run.dir=#x"], "run.dir= has no value"),
+    (["training.steps=10000000000000000000000000e999999"], "inf is not a whole number"),
+    (["run.seed=9223372036854775808"], "run.seed: 9223372036854775808 should be less than or equal to"),
+    (["rollout.temperature=1e-4"], "rollout.temperature: 0.0001 should be from 0.001 to 1000"),
+    (["rollout.temperature=1e4"], "rollout.temperature: 10000.0 should be from 0.001 to 1000"),
+    (["evaluate.temperature=1e-9"], "evaluate.temperature: 1e-09 should be from 0.001 to 1000"),
+    (["run.dir=" + "a" * 300], "has a part of 300 bytes, but file names have at most 255"),
+    (["prompts.train=" + "a" * 300], "has a part of 300 bytes"),
+    (["model.name=" + "a" * 300], "has a part of 300 bytes"),
+    (['run.dir="a\\0b"'], "holds a NUL character"),
+    (["training.steps=" + "9" * 5000], "a number of 5000 digits; no setting is that large"),
+    (["objective.preset=x"], "command line: objective: there is no preset 'x'"),
     (["=5"], "'=5': the key is empty"),
     (["training..steps=1"], "the key is empty"),
     (["training=5"], "command line: training is 5, but it is a section"),
@@ -415,3 +430,102 @@ def test_a_loaded_configuration_is_not_changed_by_loading_it_again() -> None:
     tree = {"objective": {"advantage": "group_mean"}, "rewards": ["exact"]}
     load(tree, ["rewards.0.weight=3", "objective.kl.beta=0.1"])
     assert tree == {"objective": {"advantage": "group_mean"}, "rewards": ["exact"]}
+
+
+# What the file holds, what the words add, and whom the complaint names.
+PLACES = [
+    ({}, ["training.mini_batches=70"], "command line: training.mini_batches is 70"),
+    ({}, ["training.warmup_steps=5", "training.steps=2"], "command line: training.warmup_steps is 5"),
+    ({}, ["rollout.group_size=1"], "command line: rollout.group_size is 1"),
+    ({"lora": {}}, ["reference={dtype: float32}"], "command line: reference: with lora"),
+    ({"training": {"steps": 2}}, ["training.epochs=1"], "command line: training: give steps or epochs"),
+    ({"objective": {"old_source": "sampler"}}, ["rollout.top_p=0.5"], "command line: objective.old_source"),
+    # Nothing that the sentence is about was given as a word.
+    (
+        {"training": {"steps": 2, "epochs": 1}},
+        ["training.learning_rate=1"],
+        "configuration: training: give steps",
+    ),
+    ({"rollout": {"group_size": 1}}, ["training.steps=2"], "configuration: rollout.group_size is 1"),
+    ({"rollout": {"group_size": 1}}, ["model.name=tiny"], "configuration: rollout.group_size is 1"),
+    ({"objective": {"preset": "x"}}, [], "configuration: objective: there is no preset 'x'"),
+    ({}, ["rewards=[{weight: 2}]"], "command line: rewards[0].name: it is missing"),
+]
+
+
+@pytest.mark.parametrize(("tree", "words", "start"), PLACES, ids=[start[:50] for _, _, start in PLACES])
+def test_a_complaint_names_where_its_value_was_given(
+    tree: dict[str, Any], words: list[str], start: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tree, words)
+    assert str(caught.value).startswith(start), str(caught.value)
+
+
+def test_null_is_written_out_and_an_empty_value_in_a_file_is_null(tmp_path: Path) -> None:
+    assert load({"training": {"steps": 3}}, ["training.steps=null"]).config.training.steps is None
+    assert load({"run": {"dir": "a"}}, ["run.dir=~"]).config.run.dir is None
+    assert load({}, ["prompts.system_prompt=''"]).config.prompts.system_prompt == ""
+    path = tmp_path / "run.yaml"
+    path.write_text("training: {steps: }\n")
+    assert load(path).config.training.steps is None
+
+
+def test_the_home_folder_is_known_wherever_a_path_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    keys = ("model.name", "model.tokenizer", "model.chat_template", "lora.adapter")
+    keys += ("prompts.train", "prompts.held_out", "run.dir", "run.base")
+    config = load({}, [f"{key}=~/x" for key in keys]).config
+    assert {at(config, key) for key in keys} == {"/home/me/x"}
+    assert load({"run": {"dir": "a~/~"}}).config.run.dir == "a~/~"  # only where the path starts with it
+
+
+def test_the_limits_themselves_are_taken() -> None:
+    config = load({}, ["run.seed=9223372036854775807", "rollout.temperature=0.01"]).config
+    assert (config.run.seed, config.rollout.temperature) == (2**63 - 1, 0.01)
+    assert load({}, ["rollout.temperature=50"]).config.rollout.temperature == 50
+    assert load({}, ["evaluate.temperature=0"]).config.evaluate.temperature == 0
+
+
+def test_a_mapping_may_hold_numbers_of_numpy_and_path_objects() -> None:
+    tree = {
+        "training": {"steps": np.int64(7), "learning_rate": np.float32(0.5)},
+        "prompts": {"shuffle": np.bool_(False), "train": Path("data/train.jsonl")},
+        "run": {"dir": Path("runs/one"), "seed": np.array(3)},
+    }
+    config = load(tree).config
+    assert (config.training.steps, config.training.learning_rate) == (7, 0.5)
+    assert type(config.training.steps) is int
+    assert config.prompts.shuffle is False
+    assert (config.prompts.train, config.run.dir, config.run.seed) == ("data/train.jsonl", "runs/one", 3)
+    for wrong in (np.array([1, 2]), np.bool_(True), np.float64(1.5), 1j, np.int64(0)):
+        with pytest.raises(ConfigError, match=r"training\.steps: "):
+            load({"training": {"steps": wrong}})
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 5000, list(range(5000)), {"a" * 3000: "b" * 3000}, 10**5000],
+    ids=["text", "list", "mapping", "number"],
+)
+def test_a_long_value_is_cut_in_a_complaint(value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({"training": {"learning_rate": value}})
+    assert 0 < len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "word", ["{}", "{}=1", "training.{}=1", "objective.advantage={}", "objective.preset={}"]
+)
+def test_a_long_key_or_name_is_cut_in_a_complaint(word: str) -> None:
+    with pytest.raises(ConfigError, match=r"x{100}\.\.\.") as caught:
+        load({}, [word.format("x" * 3000)])
+    assert len(str(caught.value)) < 500
+
+
+def test_a_configuration_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "c.yaml").write_text("training: {steps: 3}")
+    loaded = load("~/c.yaml")
+    assert loaded.config.training.steps == 3
+    assert loaded.base == tmp_path

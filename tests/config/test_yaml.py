@@ -62,7 +62,7 @@ def test_a_scalar_is_what_it_looks_like(text: str, value: object) -> None:
         ("a: !!set {x}", "not readable as YAML"),
         ("a: !!int abc", "not readable as YAML"),
         ("!!map [1]", "not readable as YAML"),
-        ("a: " + "9" * 5000, "not readable as YAML"),
+        ("a: " + "9" * 5000, "line 1: a number of 5000 digits; no setting is that large"),
         ("---\na: 1\n---\nb: 2", "line 3: not readable as YAML"),
         ("[" * 3000, "nested too deeply"),
     ],
@@ -149,3 +149,40 @@ def test_other_readers_see_the_same_values_too() -> None:
         "text": "a: b",
     }
     assert plain_yaml.safe_load(yaml.dump(value)) == value
+
+
+def test_aliases_that_stand_for_millions_of_values_are_refused() -> None:
+    # Each line holds the one before ten times: 10^7 values in eight lines.
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 8)]
+    with pytest.raises(ConfigError, match=r"^c\.yaml: stands for more than 100000 values once its aliases"):
+        yaml.parse("\n".join(lines), place="c.yaml")
+    assert yaml.parse("a: &a [1]\nb: [*a, *a]", place="c.yaml") == {"a": [1], "b": [[1], [1]]}
+
+
+def test_a_file_in_utf_16_says_what_to_save_it_as(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes("a: 1".encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"the file is UTF-16; save it as UTF-8$"):
+        yaml.read(path)
+    path.write_bytes(b"\xef\xbb\xbfa: 1")
+    assert yaml.read(path) == {"a": 1}
+
+
+def test_a_file_that_may_not_be_read_says_how_to_mend_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_dir", denied)  # as in a folder of mode 000; root may look anywhere
+    with pytest.raises(ConfigError, match=r"c\.yaml cannot be read: permission denied; allow yourself"):
+        yaml.read(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b"])
+def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"there is no configuration file|cannot be read: .*; give the path"
+    ):
+        yaml.read(tmp_path / name)

@@ -140,3 +140,30 @@ def test_what_the_hub_answers(
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", ask)
     with pytest.raises(ModelError, match=said):
         find_model("some/model", place, revision="v2")
+
+
+def test_a_revision_of_what_is_not_on_the_hub_is_refused(place: Path) -> None:
+    (place / "m.gguf").write_bytes(b"")
+    for name in ("tiny", "smollm2-135m", "my-model", "m.gguf"):
+        with pytest.raises(ModelError, match=f"model.revision 'v1' has no effect: {name} is no hub id"):
+            find_model(name, place, revision="v1")
+
+
+@pytest.mark.parametrize("call", ["stat", "is_dir", "is_file"])
+def test_a_folder_that_may_not_be_read_says_how_to_mend_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def denied(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, call, denied)  # as in a folder of mode 000; root may look anywhere
+    with pytest.raises(ModelError, match=r"'my-model': .*cannot be read: permission denied; allow yourself"):
+        find_model("my-model", place)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b", "~nobody-of-that-name/x"])
+def test_names_that_no_folder_can_have(place: Path, name: str, offline: None) -> None:
+    with pytest.raises(ModelError) as caught:
+        find_model(name, place)
+    assert str(caught.value).startswith("model.name ")
+    assert len(str(caught.value)) < 400

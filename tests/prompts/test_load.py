@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,9 @@ GOOD = '{"prompt": "a"}\n' * 6
         (b'{"prompt": "caf\xe9"}', "not UTF-8: byte 16 is 0xe9; save the file as UTF-8"),
         (b'{"prompt": "a", "gold": "\\ud83d"}', "half of a surrogate pair"),
         (b'{"prompt": ' + b"[" * 100_000, "nested too deeply"),
-        (b'{"gold": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
+        (b'{"gold": ' + b"9" * 5000 + b"}", "a whole number of more than 4300 digits; put it in quotes"),
+        (b'{"prompt": "a", "gold": 1e999}', "the number 1e999 is too large for a float"),
+        (b'{"prompt": "a", "gold": [-1e999]}', "the number -1e999 is too large for a float"),
     ],
 )
 def test_a_bad_line_is_named_with_file_and_line(tmp_path: Path, line: bytes, said: str) -> None:
@@ -271,3 +274,49 @@ def test_reading_and_checking_load_neither_torch_nor_transformers() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_an_object_over_several_lines_is_recognised(tmp_path: Path) -> None:
+    path = write(tmp_path, json.dumps({"prompt": "a", "gold": "b"}, indent=2))
+    with pytest.raises(
+        DataError, match=r"line 1: not JSON: .*; does the object go on in the next line\? write"
+    ):
+        read_rows(path)
+
+
+def test_pipes_devices_and_broken_links_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "device.jsonl").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(DataError, match=f"{name}.jsonl is a pipe or a device, not a file"):
+            read_rows(tmp_path / f"{name}.jsonl")
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "away.jsonl")
+    with pytest.raises(DataError, match=r"gone\.jsonl is a link to .*away\.jsonl, where there is no file"):
+        read_rows(tmp_path / "gone.jsonl")
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    with pytest.raises(DataError, match=r"loop\.jsonl"):
+        read_rows(tmp_path / "loop.jsonl")
+    whole = write(tmp_path, GOOD, "whole.jsonl")
+    (tmp_path / "link.jsonl").symlink_to(whole)
+    assert [r.columns for r in read_rows(tmp_path / "link.jsonl")] == [r.columns for r in read_rows(whole)]
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".jsonl", "a\0b.jsonl"])
+def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match=r"(there is no file|cannot be read: ).*") as caught:
+        read_rows(tmp_path / name)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("call", ["is_dir", "stat", "iterdir", "read_bytes"])
+def test_a_file_that_may_not_be_read_says_how_to_mend_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def denied(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    if call != "iterdir":
+        write(tmp_path, GOOD)
+    monkeypatch.setattr(Path, call, denied)  # as in a folder of mode 000; root may look anywhere
+    with pytest.raises(DataError, match=r"cannot be read: permission denied; allow yourself"):
+        read_rows(tmp_path / "train.jsonl")

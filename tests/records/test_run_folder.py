@@ -70,7 +70,7 @@ def test_without_a_path_the_folder_is_dated_and_never_taken_twice(
     paths = [create(None, overwrite=False).path for _ in range(5)]
     assert len(set(paths)) == 5
     for path in paths:
-        assert path.parent == Path("runs")
+        assert path.parent == tmp_path / "runs"
         assert path.name[:2] == "20"
         assert path.is_dir()
 
@@ -256,3 +256,45 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
     folder.manifest_file.write_text("{")
     with pytest.raises(RunFolderError, match=r"manifest\.json cannot be read"):
         read_manifest(folder)
+
+
+def test_a_change_of_the_working_folder_does_not_take_the_run_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    folder = create(Path("a/run"), overwrite=False)
+    assert folder.shown == Path("a/run")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write_manifest(folder, seed=3, command=[], data_files={})
+    assert (tmp_path / "a/run/manifest.json").is_file()
+    assert folder.shown == tmp_path / "a/run"
+
+
+def test_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = create(Path("~/run"), overwrite=False)
+    assert folder.path == tmp_path / "run"
+    write_manifest(folder, seed=3, command=[], data_files={})
+    with pytest.raises(RunFolderError, match="exists and is not empty"):
+        refuse(Path("~/run"), overwrite=False)
+
+
+def test_where_no_dated_folder_can_be_made_runs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as inside:
+        inside.setattr(os, "access", lambda *_: False)  # root may write anywhere
+        with pytest.raises(RunFolderError, match=r"^the folder .*/runs cannot be written: .*set run\.dir"):
+            refuse(None, overwrite=False)
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(RunFolderError, match=r"^the folder .*/runs cannot be written: .* is not a directory"):
+        create(None, overwrite=False)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b"])
+def test_names_that_no_folder_can_have(tmp_path: Path, name: str) -> None:
+    for call in (create, refuse):
+        with pytest.raises(RunFolderError, match=r"cannot be written: .*; choose another run\.dir"):
+            call(tmp_path / name, overwrite=False)

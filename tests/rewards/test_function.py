@@ -2,8 +2,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from groupwise.config import load
 from groupwise.config.rewards import RewardConfig
 from groupwise.errors import ConfigError, DataError
 from groupwise.rewards import build
@@ -84,6 +86,14 @@ def by_position(completions, /):  # type: ignore[no-untyped-def]
     return [0.0]
 
 
+def by_star(*args):  # type: ignore[no-untyped-def]
+    return [0.0]
+
+
+def nothing():  # type: ignore[no-untyped-def]
+    return [0.0]
+
+
 @pytest.mark.parametrize(
     ("function", "config", "said"),
     [
@@ -108,6 +118,12 @@ def by_position(completions, /):  # type: ignore[no-untyped-def]
         (star, {"settings": {"k": 2}}, "star has no setting 'k'; it has none"),
         (star, {"settings": {"prompts": 2}}, "'prompts' of star is filled from the rollouts"),
         (by_position, {}, "takes 'completions' by position only"),
+        (
+            by_star,
+            {},
+            r"by_star takes its arguments by position, .* write def by_star\(completions, \*\*columns\)",
+        ),
+        (nothing, {}, "nothing takes no arguments, but rewards are called with keywords"),
         (dict, {}, "dict is a class; give an instance"),
         (named, {"weight": 0}, "the weight of every reward is 0"),
     ],
@@ -128,6 +144,11 @@ def test_what_cannot_work_is_refused_when_built(function: Any, config: dict[str,
         ([(star, 1.0, 2.0)], "a pair is \\(function, weight\\), but this has 3 items"),
         ([star, (star, "1")], "reward function 1: the weight '1' is not a finite number"),
         ([(star, math.nan)], "the weight nan is not a finite number"),
+        ([(star, 10**400)], "the weight 1000.* is not a finite number"),
+        ([star, 2], r"reward function 1 is the number 2; a weight stands in a pair .* \[\(function, 2\)\]"),
+        ([[star]], "a pair is .*, but this has 1 items"),
+        ([by_star], "by_star takes its arguments by position"),
+        ([nothing], "nothing takes no arguments"),
         ([(star, True)], "the weight True is not"),
         ([(star, 0)], "the weight of every reward is 0"),
         ([dict], "dict is a class"),
@@ -173,3 +194,36 @@ def test_a_function_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
 def test_a_built_in_scorers_settings_are_checked_together_when_built() -> None:
     with pytest.raises(ConfigError, match=r"rewards\[0\] \(format\): give pattern or tags"):
         build([RewardConfig(name="format")], base=HERE)
+
+
+def test_pairs_may_be_lists_and_weights_numpys() -> None:
+    rewards = build([], base=HERE, functions=[[star, 2], (named, np.float32(0.5)), (star, np.int64(3))])  # type: ignore[list-item]
+    assert rewards.weighted == (("star", 2.0), ("named", 0.5), ("star_2", 3.0))
+    assert all(type(weight) is float for _, weight in rewards.weighted)
+
+
+def test_the_first_row_that_lacks_a_column_is_named() -> None:
+    rewards = one(named)
+    rows = [("d line 1", ["gold"]), ("d line 4", ["gold", "id"]), ("d line 5", ["id"]), ("d line 6", ["id"])]
+    rewards.check_rows(rows[:2], "d")
+    with pytest.raises(
+        DataError, match=r"^d line 5: the reward 'named' needs the column 'gold', which other rows"
+    ):
+        rewards.check_rows(rows, "d")
+    with pytest.raises(DataError, match=r"^d: the reward 'named' needs the column 'gold', but there are id"):
+        rewards.check_rows(rows[2:], "d")
+
+
+@pytest.mark.parametrize("label", ["", "  ", "a/b", "a\nb", "a\tb"])
+def test_a_label_is_a_name_on_one_line(label: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"rewards\[0\].label: it (is empty|has ).*a label is a name on one line"
+    ):
+        load({"rewards": [{"name": "numeric", "label": label}]})
+
+    def unnamed(completions: list[str]) -> list[float]:
+        return [0.0] * len(completions)
+
+    unnamed.__name__ = label
+    with pytest.raises(ConfigError, match=r"its name (is empty|has)"):
+        build([], base=HERE, functions=[unnamed])

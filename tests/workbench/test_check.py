@@ -171,3 +171,30 @@ def test_a_taken_run_folder_is_noted(tmp_path: Path) -> None:
 def test_a_hub_id_is_not_looked_up(tmp_path: Path) -> None:
     lines = check(inputs(tmp_path, model="someone/some-model"))
     assert lines[0] == "model           someone/some-model: taken for a hub id, and not looked up here"
+
+
+def silent(tmp_path: Path, answer: str, *rewards: object) -> list[str]:
+    given = inputs(tmp_path, rewards=list(rewards))
+    rows = [{"prompt": "2 + 2 =", "answer": answer}]
+    found = read_inputs(load(given.loaded, ["prompts.train=null"]), train=rows)
+    return [line for line in check(found) if "Is it meant?" in line]
+
+
+def test_a_row_that_no_reward_applies_to_is_questioned(tmp_path: Path) -> None:
+    assert silent(tmp_path, "4", "numeric") == []
+    (asked,) = silent(tmp_path, "nobody", "numeric")
+    assert asked == (
+        "question        no reward applies to train:0, whatever the completion: check the column 'answer', which "
+        "holds 'nobody'. Is it meant?"
+    )
+    (tmp_path / "none.py").write_text("def none(completions):\n    return [None] * len(completions)\n")
+    (asked,) = silent(tmp_path, "4", "none.py:none")
+    assert "no reward applies to train:0, whatever the completion: check what the rewards return." in asked
+
+
+def test_one_reward_of_several_that_does_not_apply_is_questioned(tmp_path: Path) -> None:
+    (asked,) = silent(tmp_path, "nobody", "numeric", "length")
+    assert (
+        "the reward 'numeric' does not apply to train:0, whatever the completion: check the column" in asked
+    )
+    assert silent(tmp_path, "4", "numeric", "length") == []

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from groupwise.config import load
 from groupwise.records import Group, Prompt, Rollout, StopReason, Verdict
-from groupwise.workbench.evaluation import Measured
+from groupwise.workbench.evaluation import Measured, files_read
 
 
 def group(name: str, rewards: list[float | None]) -> Group:
@@ -80,3 +82,20 @@ def test_the_file_is_strict_json_with_every_response(measured: Measured) -> None
         "parts": {"a": None, "b": None},
         "failure": "no",
     }
+
+
+def test_the_files_that_are_read_are_known(tmp_path: Path) -> None:
+    tree = {
+        "prompts": {"train": "t.jsonl", "held_out": "h.jsonl"},
+        "rewards": ["numeric", "mine.py:f", "json:loads"],
+    }
+    loaded = load(tree, base=tmp_path)
+    assert files_read("c.yaml", loaded, Path("d.jsonl")) == [
+        Path("c.yaml"),
+        Path("d.jsonl"),
+        tmp_path / "h.jsonl",
+        tmp_path / "t.jsonl",
+        tmp_path / "mine.py",
+        Path(json.__file__),
+    ]
+    assert files_read(str(tmp_path), loaded)[0] == tmp_path / "config.yaml"

@@ -126,8 +126,12 @@ def test_names_files_and_run_folders(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("objective: dr_grpo\n")
+    (tmp_path / "run" / "manifest.json").write_text("{}")
     assert open_named("run").config.objective.preset == "dr_grpo"
     assert open_named("run/config.yaml").config.objective.preset == "dr_grpo"
+    (tmp_path / "run" / "manifest.json").unlink()
+    with pytest.raises(ConfigError, match="folder"):  # a configuration in it does not make it a run
+        open_named("run")
     with pytest.raises(ConfigError, match=r"'gpro' is neither .* did you mean grpo\?"):
         open_named("gpro")
     with pytest.raises(ConfigError, match=r"no configuration file .*nowhere\.yaml"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,8 @@ def evaluate(
         int | None, typer.Option(metavar="K", help="Responses per prompt, instead of evaluate.samples.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the numbers and every response as JSON.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the numbers and every response as JSON; - prints it."),
     ] = None,
 ) -> None:
     """Measure a model on held-out prompts.
@@ -33,8 +35,8 @@ def evaluate(
 
     Example: groupwise eval runs/first --temperature 1 --samples 4 --output result.json
     """
-    from groupwise.workbench.evaluation import evaluate_model
-    from groupwise.workbench.outfile import replacing
+    from groupwise.workbench.evaluation import evaluate_model, files_read
+    from groupwise.workbench.outfile import STDOUT, replacing
     from groupwise.workbench.trial import open_source
 
     words = [*(settings or ())]
@@ -44,10 +46,10 @@ def evaluate(
     if output is None:
         found = evaluate_model(loaded, data)
     else:
-        with replacing(output) as file:
+        with replacing(output, inputs=files_read(source, loaded, data)) as file:
             found = evaluate_model(loaded, data)
             file.write(found.json())
     for line in found.lines():
-        print(line)
-    if output is not None:
+        print(line, file=sys.stderr if output == STDOUT else sys.stdout)
+    if output is not None and output != STDOUT:
         print(f"wrote {output}")

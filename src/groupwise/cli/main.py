@@ -24,7 +24,7 @@ from groupwise.cli.score import score
 from groupwise.cli.smoke import smoke
 from groupwise.cli.stopped import Stopped
 from groupwise.cli.train import train
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, raised
 from groupwise.registry import nearest
 
 # What the parser of the command line raises. typer brings it from click up to some version and from a private copy of
@@ -126,7 +126,8 @@ def _told(error: BaseException) -> int:
             return _CLOSED
         case SystemExit():
             return _say(
-                f"error: code of yours called sys.exit({error.code!r}), which would end the run; remove it", 2
+                f"error: code of yours called sys.exit({error.code!r:.200}), which would end the run; remove it",
+                2,
             )
         case _ if isinstance(error, _UsageError):
             return _say(f"error: {_usage(error)}", 2)
@@ -137,8 +138,7 @@ def _told(error: BaseException) -> int:
                 2,
             )
         case _:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return _say(f"error: {said} ({_blame(error)}; --debug shows the traceback)", 1)
+            return _say(f"error: {raised(error)} ({_blame(error)}; --debug shows the traceback)", 1)
 
 
 def _say(sentence: str, code: int) -> int:
@@ -189,6 +189,13 @@ def _blame(error: BaseException) -> str:
         file = Path(frame.filename)
         if file.is_relative_to(ours):
             return f"a bug in groupwise, {file.relative_to(ours.parent)} line {frame.lineno}"
-        if file.is_file() and not any(file.is_relative_to(folder) for folder in libraries):
+        if _is_file(file) and not any(file.is_relative_to(folder) for folder in libraries):
             return f"in your own code, {file} line {frame.lineno}"
     return "a bug in groupwise"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # in a folder that may not be read, or no path at all
+        return False

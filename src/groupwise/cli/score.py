@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,8 @@ def score(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="JSONL to write.", show_default=False)
+        Path,
+        typer.Option("--output", metavar="FILE", help="JSONL to write; - prints it.", show_default=False),
     ],
     settings: Annotated[
         list[str] | None,
@@ -48,7 +50,8 @@ def score(
 
     Example: groupwise score numeric answers.jsonl --output scores.jsonl --column answer=solution
     """
+    from groupwise.workbench.outfile import STDOUT
     from groupwise.workbench.score import score_to_file
 
     for line in score_to_file(reward, file, output, settings=settings or (), columns=columns or ()):
-        print(line)
+        print(line, file=sys.stderr if output == STDOUT else sys.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 from groupwise.cli.stopped import Stopped
@@ -30,14 +31,30 @@ def train(
     from groupwise.training.inputs import read_inputs
     from groupwise.training.setup import assemble
 
-    run = assemble(read_inputs(load(config, settings or ())))
+    inputs = read_inputs(load(config, settings or ()))
+    run = None
     try:
+        run = assemble(inputs)
         result = loop.train(run)
     except KeyboardInterrupt:
-        raise Stopped(f"every step finished until now is in {run.folder.shown}") from None
+        raise Stopped(_left(run)) from None
     print()
     for line in ending(run, result):
         print(line)
+
+
+def _left(run: Run | None) -> str:
+    """What there is of a run that was stopped."""
+    if run is None:
+        return "no step was finished"
+    try:
+        lines = run.folder.metrics_file.read_text(encoding="utf-8").splitlines()
+        finished = any(json.loads(line)["step"] > 0 for line in lines)
+    except (OSError, ValueError):  # not there yet, or its first line is not complete
+        finished = False
+    if not finished:
+        return f"no step was finished; {run.folder.shown} holds only how the run began"
+    return f"every step finished until now is in {run.folder.shown}"
 
 
 def ending(run: Run, result: Result) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,10 +61,13 @@ def load(
     elif isinstance(source, Mapping):
         tree, place = dict(source), "configuration"
     else:
-        path = Path(source)
+        path = Path(os.path.expanduser(source))
         tree, place = yaml.read(path), path.name
         base = base or path.resolve().parent
-    return _resolve(tree, place, overrides, base or Path.cwd())
+    try:
+        return _resolve(tree, place, overrides, base or Path.cwd())
+    except ConfigError as error:  # a key or a name of thousands of characters is told by its beginning
+        raise ConfigError(re.sub(r"(\S{200})\S+", r"\1...", str(error))) from None
 
 
 def _resolve(tree: dict[str, Any], place: str, overrides: Sequence[str], base: Path) -> LoadedConfig:
@@ -315,7 +319,7 @@ def _came_from(words: Mapping[str, Any], key: str, message: str) -> bool:
         return _holds(words, key.rpartition(".")[0] if missing else key)
     if key and _holds(words, key) and not isinstance(words.get(key.split(".")[0]), Mapping):
         return True
-    for leaf, _ in leaves(words):
+    for leaf in (each for each, _ in leaves(words) if each):
         section, last = leaf.partition(".")[0], leaf.rpartition(".")[2]
         named = leaf in message or re.search(rf"\b{re.escape(last)}\b", message)
         inside = key != "" and leaf.startswith(f"{key}.")

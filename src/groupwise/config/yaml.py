@@ -7,7 +7,6 @@ key silently replace an earlier one. Here only true/false are booleans, only pla
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -144,7 +143,6 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: no such file, not readable, or not a mapping of keys to values.
     """
-    path = Path(os.path.expanduser(path))
     try:
         if path.is_dir():
             raise ConfigError(f"{path} is a folder; give the configuration file in it")

@@ -180,6 +180,10 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
         return
     try:
         path = path.expanduser()
+        if "\0" in str(path):
+            raise RunFolderError(
+                f"run.dir {str(path)!r} cannot be written: a NUL character; choose another run.dir"
+            )
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"run.dir {path} is a file; choose another run.dir")
         nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
@@ -190,10 +194,10 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
             )
         if not path.is_dir() or not any(path.iterdir()):
             return
-    except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
-        reason = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise RunFolderError(
-            f"run.dir {str(path)[:200]!r} cannot be written: {reason}; choose another run.dir"
+            f"run.dir {str(path)[:200]} cannot be written: {reason}; choose another run.dir"
         ) from error
     if not overwrite:
         raise RunFolderError(

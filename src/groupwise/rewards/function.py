@@ -164,6 +164,13 @@ def read_function(
                 "remove the / from its arguments"
             )
     named = {name: p for name, p in named.items() if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
+    by_position = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in stated.values())
+    if not takes_all and "completions" not in named and (by_position or not named):
+        what = "takes its arguments by position" if by_position else "takes no arguments"
+        raise ConfigError(
+            f"{place}: {name_of(function)} {what}, but rewards are called with keywords; write "
+            f"def {name_of(function)}(completions, **columns)"
+        )
     _check_mapping(function, named, takes_all, settings, columns, place)
     # What a functools.partial fixed is passed by the partial itself.
     fixed = set(settings) | _bound(function)

@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import math
+import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 from groupwise import registry
 from groupwise.config.choice import check_settings
-from groupwise.config.rewards import SCORERS, RewardConfig
-from groupwise.errors import ConfigError, RewardError
+from groupwise.config.rewards import SCORERS, RewardConfig, fault_of_label
+from groupwise.errors import ConfigError, DataError, RewardError, raised
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.rewards.calling import Outcome, call_all
 from groupwise.rewards.combine import Part, combine
@@ -104,6 +105,26 @@ class Rewards:
         """
         for function in self._functions:
             function.check_columns(columns, place)
+
+    def check_rows(self, rows: Sequence[tuple[str, Collection[str]]], source: str) -> None:
+        """As `check_columns`, for rows that may differ in their columns.
+
+        Args:
+            rows: the place of each row, for the error, and the names of its columns.
+            source: the file or source of all of them.
+
+        Raises:
+            DataError: as `check_columns` where no row has the column; else names the first row that lacks it.
+        """
+        self.check_columns({name for _, columns in rows for name in columns}, source)
+        for label, needed in self.needs.items():
+            for column in needed:
+                place = next((place for place, columns in rows if column not in columns), None)
+                if place is not None:
+                    raise DataError(
+                        f"{place}: the reward {label!r} needs the column {column!r}, which other rows have; add it to "
+                        "this row, with null if there is nothing to say"
+                    )
 
     def score(
         self,
@@ -199,7 +220,7 @@ class Rewards:
         """Call again for each rollout alone, so that only those fail that a function fails on."""
         count = len(batch.completions)
         if count == 1:
-            return [Unusable(_raised(error))], {0: error}
+            return [Unusable(raised(error))], {0: error}
         notes = [_Notes() for _ in range(count)]
         calls = [_prepare(function, batch, [i], state, notes[i]) for i in range(count)]
         if function.on_failure == "fail":
@@ -211,7 +232,7 @@ class Rewards:
             else:
                 raise RewardError(
                     f"the reward {function.label!r} failed on a batch of {count} rollouts, but on none of them alone: "
-                    f"{_raised(error)}"
+                    f"{raised(error)}"
                 ) from error
         else:
             outcomes = call_all(calls)
@@ -220,14 +241,14 @@ class Rewards:
                     "the reward %r failed on a batch of %d rollouts and then on none of them alone: %s",
                     function.label,
                     count,
-                    _raised(error),
+                    raised(error),
                 )
         values: list[float | Unusable | None] = [None] * count
         errors: dict[int, Exception] = {}
         for i, outcome in enumerate(outcomes):
             if outcome.error is not None:
                 errors[i] = outcome.error
-                values[i] = Unusable(_raised(outcome.error))
+                values[i] = Unusable(raised(outcome.error))
             else:
                 values[i] = as_value(as_list(outcome.value, 1, who=f"the reward {function.label!r}")[0])
                 self._keep(function, notes[i])
@@ -300,10 +321,6 @@ def _fresh(text_or_messages: Any) -> Any:
     if isinstance(text_or_messages, str):
         return text_or_messages
     return [dict(message) for message in text_or_messages]
-
-
-def _raised(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _sentence(function: RewardFunction, i: int, reason: str, batch: Batch) -> str:
@@ -390,14 +407,19 @@ def _settings(function: Callable[..., Any], given: Mapping[str, Any], place: str
 
 def _from_python(i: int, item: Any) -> dict[str, Any]:
     function, weight = item, 1.0
-    if isinstance(item, tuple):
+    if isinstance(item, tuple | list):
         if len(item) != 2:
             raise ConfigError(
                 f"reward function {i}: a pair is (function, weight), but this has {len(item)} items"
             )
         function, weight = item
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
-        raise ConfigError(f"reward function {i}: the weight {weight!r} is not a finite number")
+    if not _finite(weight):
+        raise ConfigError(f"reward function {i}: the weight {weight!r:.60} is not a finite number")
+    if isinstance(function, numbers.Real):
+        raise ConfigError(
+            f"reward function {i} is the number {function!r:.60}; a weight stands in a pair with its function, as in "
+            f"[(function, {function!r:.60})]"
+        )
     if not callable(function):
         raise ConfigError(
             f"reward function {i} is a {type(function).__name__} ({function!r:.60}), not a function; "
@@ -408,12 +430,25 @@ def _from_python(i: int, item: Any) -> dict[str, Any]:
     return fields | {"label": None, "place": place, "weight": float(weight), "from_python": True}
 
 
+def _finite(weight: Any) -> bool:
+    """True for Python's and numpy's numbers that a float can hold."""
+    try:
+        return (
+            isinstance(weight, numbers.Real) and not isinstance(weight, bool) and math.isfinite(float(weight))
+        )
+    except OverflowError:
+        return False
+
+
 def _label(fields: Sequence[dict[str, Any]]) -> None:
     """Fill in the labels that were not given: the function's name, with a number where it is taken."""
     taken = {field["label"] for field in fields if field["label"] is not None}
     for field in fields:
         if field["label"] is None:
             name = registry.name_of(field["function"]).strip("<>")
+            fault = fault_of_label(name)
+            if fault is not None:
+                raise ConfigError(f"{field['place']}: its name {fault}; give it another __name__")
             label, number = name, 2
             while label in taken:
                 label, number = f"{name}_{number}", number + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from groupwise.errors import RewardError
+from groupwise.errors import RewardError, raised
 
 
 class Unusable:
@@ -54,7 +54,7 @@ def as_value(value: Any) -> float | Unusable | None:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        return Unusable(f"it gave a {type(value).__name__} that is no number ({error})")
+        return Unusable(f"it gave a {type(value).__name__} that is no number ({raised(error)})")
     if not math.isfinite(number):
         return Unusable(f"it gave {number}; None is for a rollout that the reward does not apply to")
     return number

@@ -91,7 +91,7 @@ def read_inputs(
             rows[key] = read_rows(base / name, source=name)
         if rows[key]:
             check_rows(rows[key], config.prompts)
-            scorers.check_columns(_columns(rows[key]), rows[key][0].source)
+            scorers.check_rows([(row.place, row.columns) for row in rows[key]], rows[key][0].source)
     if config.evaluate.every_steps is not None and not rows["held_out"]:
         raise ConfigError("evaluate.every_steps is set, but there is no prompts.held_out to evaluate on")
     if not rows["train"]:
@@ -105,14 +105,6 @@ def read_inputs(
         data_files=data_files,
         **_objective(config, base),
     )
-
-
-def _columns(rows: Sequence[Row]) -> set[str]:
-    """Columns that every row has."""
-    shared = set(rows[0].columns)
-    for row in rows[1:]:
-        shared &= set(row.columns)
-    return shared
 
 
 def _refuse_overlap(train: Sequence[Row], held_out: Sequence[Row], config: RunConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ def check(inputs: Inputs) -> list[str]:
     ]
     if inputs.held_out:
         lines.append(_line("held out", _held_out(inputs)))
-    lines += [_line("rewards", _rewards(inputs)), *_trial(inputs)]
-    asked = questions(config)
+    trial, asked = _trial(inputs)
+    lines += [_line("rewards", _rewards(inputs)), *trial]
+    asked += questions(config)
     lines += [_line("question" if i == 0 else "", question) for i, question in enumerate(asked)]
     try:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
@@ -114,7 +116,11 @@ def _model(inputs: Inputs) -> str:
     name, base = inputs.config.model.name, inputs.loaded.base
     # A hub id is left to the run: looking it up needs the network, which this machine may not have.
     local = name in (EMBEDDED, TINY) or name.startswith((".", "/", "~")) or name.endswith(".gguf")
-    if local or any((root / name).exists() for root in (base, Path.cwd())):
+    try:
+        local = local or any((root / name).exists() for root in (base, Path.cwd()))
+    except OSError:
+        local = True  # it may not be looked at, and find_model says so
+    if local:
         find_model(name, base, revision=inputs.config.model.revision)
         return f"{name}: it is there, and not loaded here"
     return f"{name}: taken for a hub id, and not looked up here"
@@ -158,9 +164,9 @@ def _rewards(inputs: Inputs) -> str:
     return ", ".join(f"{label} (weight {weight:g})" for label, weight in inputs.rewards.weighted)
 
 
-def _trial(inputs: Inputs) -> list[str]:
-    """Two made-up completions for the first row of each file, and what the rewards say of them."""
-    lines = []
+def _trial(inputs: Inputs) -> tuple[list[str], list[str]]:
+    """Two made-up completions for the first row of each file: what the rewards say of them, and what that asks."""
+    lines, asked = [], []
     for rows in (inputs.train, inputs.held_out):
         for row in rows[:1]:
             completions = [answer_in(row, inputs), NO_ANSWER]
@@ -168,7 +174,28 @@ def _trial(inputs: Inputs) -> list[str]:
             lines.append(_line("trial", f"{row.place}, with made-up completions:"))
             for completion, verdict in zip(completions, verdicts, strict=True):
                 lines.append(_line("", f"{_short(completion)}  {said_of(verdict)}"))
-    return lines
+            asked += _silent(inputs, row, verdicts)
+    return lines, asked
+
+
+def _silent(inputs: Inputs, row: Row, verdicts: list[Verdict]) -> list[str]:
+    """Rewards that have nothing to say of a row whatever the completion, which is mostly a slip in its columns."""
+    needs = inputs.rewards.needs
+    if all(verdict.reward is None for verdict in verdicts):
+        columns = list(dict.fromkeys(column for needed in needs.values() for column in needed))
+        remedy = _look_at(row, columns) or "check what the rewards return"
+        return [f"no reward applies to {row.place}, whatever the completion: {remedy}. Is it meant?"]
+    return [
+        f"the reward {label!r} does not apply to {row.place}, whatever the completion: {_look_at(row, needed)}. "
+        "Is it meant?"
+        for label, needed in needs.items()
+        if needed and all(verdict.parts[label] is None for verdict in verdicts)
+    ]
+
+
+def _look_at(row: Row, columns: Sequence[str]) -> str:
+    held = [f"{column!r}, which holds {row.columns.get(column)!r:.60}" for column in columns]
+    return f"check the column {' and '.join(held)}" if held else ""
 
 
 def answer_in(row: Row, inputs: Inputs) -> str:

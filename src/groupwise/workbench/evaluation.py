@@ -14,6 +14,7 @@ from groupwise.evaluate.run import evaluate
 from groupwise.health.metric import values
 from groupwise.prompts.load import check_rows, read_rows
 from groupwise.records import Group
+from groupwise.registry import file_of
 from groupwise.rewards import build
 from groupwise.workbench.trial import load_trial
 
@@ -125,6 +126,26 @@ def _of_group(group: Group) -> dict[str, Any]:
     }
 
 
+def files_read(source: str, loaded: LoadedConfig, data: Path | None = None) -> list[Path]:
+    """The user's files that an evaluation reads or that its configuration names, the model's aside.
+
+    Args:
+        source: the configuration file or run folder that was named.
+        loaded: what is configured there.
+        data: as in `evaluate_model`.
+    """
+    config, base = loaded.config, loaded.base
+    named = [name for name in (config.prompts.held_out, config.prompts.train) if name is not None]
+    rewards = [file_of(reward.name, base=base) for reward in config.rewards]
+    path = Path(source)
+    return [
+        path / "config.yaml" if path.is_dir() else path,
+        *([] if data is None else [data]),
+        *(base / name for name in named),
+        *(file for file in rewards if file is not None),
+    ]
+
+
 def evaluate_model(loaded: LoadedConfig, data: Path | None = None) -> Measured:
     """Sample every held-out prompt and score the responses with the configuration's rewards.
 
@@ -151,8 +172,7 @@ def evaluate_model(loaded: LoadedConfig, data: Path | None = None) -> Measured:
         )
     check_rows(rows, config.prompts)
     rows = rows[: config.evaluate.prompts]
-    shared = set(rows[0].columns).intersection(*(row.columns for row in rows))
-    rewards.check_columns(shared, rows[0].source)
+    rewards.check_rows([(row.place, row.columns) for row in rows], rows[0].source)
     new_tokens = config.evaluate.max_new_tokens or config.rollout.max_new_tokens
     trial = load_trial(loaded, rows, new_tokens=new_tokens)
     found = evaluate(

@@ -46,7 +46,7 @@ def open_named(name: str, overrides: Sequence[str] = ()) -> LoadedConfig:
     path = Path(name)
     if name in presets.names() and not path.is_file():
         return load({"objective": name}, overrides)
-    if path.is_dir() and (path / "config.yaml").is_file():
+    if all((path / file).is_file() for file in ("config.yaml", "manifest.json")):
         return load(path / "config.yaml", overrides)
     if path.exists() or path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
         return load(path, overrides)

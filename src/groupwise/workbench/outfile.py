@@ -3,39 +3,76 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from groupwise.errors import DataError
 
+STDOUT = Path("-")
+"""Stands for standard output."""
+
 
 @contextmanager
-def replacing(path: Path) -> Iterator[TextIO]:
+def replacing(path: Path, *, inputs: Sequence[Path] = ()) -> Iterator[TextIO]:
     """Open `path` for text at once, so that a place that cannot be written is found out before the work is done.
 
-    What is written appears under the name `path` when the block ends; when it raises, `path` stays as it was.
+    What is written to a file appears under its name when the block ends; when it raises, the file stays as it was. Of
+    a link the target is written and the link stays. A pipe or a device is written straight into; `-` is standard
+    output.
+
+    Args:
+        path: where to write.
+        inputs: files that the work reads, which are not to be replaced; those that are not there do not matter.
 
     Raises:
-        DataError: the file cannot be written; names the remedy.
+        DataError: a folder, one of the inputs, or a place that cannot be written; names the remedy.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    if path == STDOUT:
+        yield sys.stdout
+        return
     try:
-        if path.is_dir():
-            raise DataError(f"--output {path} is a folder; name a file in it")
-        file = beside.open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise DataError(
-            f"--output {path} cannot be written: {error.strerror or error}; name another file"
-        ) from None
-    try:
-        with file:
-            yield file
-        os.replace(beside, path)
+        mode = _mode(path)
+        _refuse(path, mode, inputs)
+        if mode is not None and not stat.S_ISREG(mode):
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                yield file
+            return
+        target = Path(os.path.realpath(path))
+        beside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            with beside.open("w", encoding="utf-8", newline="\n") as file:
+                yield file
+            if mode is not None:
+                shutil.copymode(target, beside)
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(
             f"--output {path} cannot be written: {error.strerror or error}; name another file"
         ) from error
-    finally:
-        beside.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int | None:
+    """What stands there, links followed; None for nothing."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _refuse(path: Path, mode: int | None, inputs: Sequence[Path]) -> None:
+    if mode is None:
+        return
+    if stat.S_ISDIR(mode):
+        raise DataError(f"--output {path} is a folder; name a file in it")
+    if stat.S_ISBLK(mode):
+        raise DataError(f"--output {path} is a disk; name a file")
+    for given in inputs:
+        if given.exists() and given.samefile(path):
+            raise DataError(f"--output {path} is {given}, which is read here; name another file")

@@ -11,10 +11,10 @@ from groupwise.config import load, yaml
 from groupwise.errors import ConfigError, DataError
 from groupwise.prompts.load import read_rows
 from groupwise.records import Verdict
-from groupwise.registry import nearest
+from groupwise.registry import file_of, nearest
 from groupwise.rewards import Rewards, build
 from groupwise.rewards.score_file import score_rows
-from groupwise.workbench.outfile import replacing
+from groupwise.workbench.outfile import STDOUT, replacing
 
 
 def score_to_file(
@@ -28,7 +28,7 @@ def score_to_file(
     Args:
         reward: a scorer's name, `module:function` or `file.py:function`, looked up from the working folder.
         file: JSONL with `prompt`, `completion` and the columns that the reward reads.
-        output: JSONL to write; replaced whole.
+        output: JSONL to write, see `replacing`; neither `file` nor the file of the reward.
         settings: `key=value` of the reward.
         columns: `argument=column` where these differ.
 
@@ -41,12 +41,13 @@ def score_to_file(
     rewards = _build(reward, settings, columns)
     rows = [row.columns for row in read_rows(file)]
     _check_columns(rewards, rows, file)
-    with replacing(output) as out:
+    code = file_of(reward, base=Path.cwd())
+    with replacing(output, inputs=[file] if code is None else [file, code]) as out:
         verdicts = score_rows(rewards, rows, place=file.name)
         for verdict in verdicts:
             line = {"reward": verdict.reward, "parts": dict(verdict.parts), "failure": verdict.failure}
             out.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
-    return [_summary(verdicts), f"wrote {output}"]
+    return [_summary(verdicts), *([] if output == STDOUT else [f"wrote {output}"])]
 
 
 def _build(reward: str, settings: Sequence[str], columns: Sequence[str]) -> Rewards:
