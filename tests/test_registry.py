@@ -182,3 +182,12 @@ def test_the_file_of_a_name(base: Path) -> None:
     assert registry.file_of("groupwise.registry:find", base=base) == Path(registry.__file__)
     assert registry.file_of("numeric", base=base) is None
     assert registry.file_of("not_imported_anywhere:f", base=base) is None
+
+
+def test_a_file_in_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path, **options: object) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(ConfigError, match="cannot be looked at: Permission denied"):
+        registry.import_function("p/r.py:f", base=tmp_path)

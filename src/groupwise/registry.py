@@ -81,8 +81,12 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
     if not attribute and where.endswith(".py"):
         raise ConfigError(_without_function(where, base))
     if where.endswith(".py"):
-        path = (base / where).resolve()
-        if not path.is_file():
+        path = (base / where).expanduser().resolve()
+        try:
+            there = path.is_file()
+        except OSError as error:
+            raise ConfigError(f"{name!r}: {path} cannot be looked at: {error.strerror or error}") from None
+        if not there:
             raise ConfigError(f"{name!r}: there is no file {path}")
         _keep_on_path(path.parent, base)
         module_name = f"groupwise_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
