@@ -1,7 +1,7 @@
 """What the untrained model does when it is shown how: writes docs/results/few_shot.md.
 
-The demo's held-out sums, greedy, with solved examples from its training data before the question. A reply counts as
-right when its first number is, cut off or not, so this is kinder than the demo's own measure.
+The demo's held-out sums, greedy, with solved sums from its training data as earlier turns of the chat. A reply is right
+when the last number of its first line is, cut off or not, so this is kinder than the demo's own measure.
 
 python benchmarks/few_shot.py
 """
@@ -20,10 +20,9 @@ DATA = ROOT / "examples/first_run"
 NEW_TOKENS = 20
 
 
-def first_number(completions: list, answer: list[str], **columns: object) -> list[float]:
-    texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
-    found = [re.search(r"\d+", text.replace(",", "")) for text in texts]
-    return [float(m is not None and m.group() == a) for m, a in zip(found, answer, strict=True)]
+def first_line(completions: list, answer: list[str], **columns: object) -> list[float]:
+    lines = [c[0]["content"].strip().partition("\n")[0].replace(",", "") for c in completions]
+    return [float(re.findall(r"\d+", line)[-1:] == [a]) for line, a in zip(lines, answer, strict=True)]
 
 
 def rows(file: str) -> list[tuple[int, int, str]]:
@@ -32,18 +31,26 @@ def rows(file: str) -> list[tuple[int, int, str]]:
 
 
 def accuracy(shown: int, folder: Path) -> float:
-    """Share of held-out sums that are right after so many solved ones."""
-    examples = "".join(f"{a} + {b} = {c}\n" for a, b, c in rows("train.jsonl")[:shown])
+    """Share of held-out sums that are right after so many solved ones, as earlier turns of the chat."""
+    question = "What is {} + {}? Answer briefly."
+    examples = [
+        turn
+        for a, b, c in rows("train.jsonl")[:shown]
+        for turn in (
+            {"role": "user", "content": question.format(a, b)},
+            {"role": "assistant", "content": f"{a} + {b} = {c}"},
+        )
+    ]
     file = folder / f"{shown}.jsonl"
     with file.open("w") as out:
         for a, b, c in rows("held_out.jsonl"):
-            prompt = f"{examples}{a} + {b} =" if shown else f"What is {a} + {b}? Answer briefly."
-            out.write(json.dumps({"prompt": prompt, "answer": c}) + "\n")
+            asked = {"role": "user", "content": question.format(a, b)}
+            out.write(json.dumps({"prompt": [*examples, asked], "answer": c}) + "\n")
     config = load(
         {
             "model": "smollm2-135m",
-            "prompts": {"held_out": str(file), "chat": True},
-            "rewards": [{"name": f"{Path(__file__).resolve()}:first_number"}],
+            "prompts": {"held_out": str(file)},
+            "rewards": [{"name": f"{Path(__file__).resolve()}:first_line"}],
             "rollout": {"max_new_tokens": NEW_TOKENS},
         }
     )
@@ -52,14 +59,14 @@ def accuracy(shown: int, folder: Path) -> float:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = {shown: accuracy(shown, Path(folder)) for shown in (0, 4, 8)}
+        found = {shown: accuracy(shown, Path(folder)) for shown in (0, 4)}
     table = "\n".join(f"| {shown} | {share:.1%} |" for shown, share in found.items())
     (ROOT / "docs/results/few_shot.md").write_text(
         f"""# The untrained model, shown how
 
 SmolLM2-135M-Instruct on the first run's 200 held-out sums, greedy, {NEW_TOKENS} new tokens, with solved sums from the
-training data before the question. Right is a reply whose first number is right, cut off or not. Written by
-`python benchmarks/few_shot.py` on {time.strftime("%Y-%m-%d")}.
+training data as earlier turns of the chat ("a + b = c"). Right is a reply whose first line ends in the right number,
+cut off or not. Written by `python benchmarks/few_shot.py` on {time.strftime("%Y-%m-%d")}.
 
 | solved sums shown | right |
 |---|---|
