@@ -267,3 +267,16 @@ def test_packing_answers_for_a_longer_sequence(policy: Policy) -> None:
     pack(scorer.backbone, families, torch.float32)
     pack(scorer.backbone, families, torch.float32, longest_tokens=100)
     assert longest == [14, 100]  # 11 + 4 tokens, of which the last is no input
+
+
+def test_the_gradient_repeats_bit_for_bit_on_several_threads(build_policy: Callable[..., Policy]) -> None:
+    """Plain indexing adds gradients up in the order in which threads come; many responses share one position here."""
+    policy = build_policy()
+    scorer, families = scorer_of(policy), random_families([(5, (9,) * 64), (7, (6,) * 64)])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        gradients = [gradient_of(policy.model, *scorer(families, temperature=1.0)) for _ in range(6)]
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(gradients[0], other) for other in gradients[1:])

@@ -172,7 +172,7 @@ class TokenLogprobs:
         logprobs_U, entropy_U = head_logprobs(
             hidden_UD, self.head.weight, packed.targets_U, temperature=temperature
         )
-        return logprobs_U[packed.serves_M], entropy_U[packed.serves_M]
+        return logprobs_U.index_select(0, packed.serves_M), entropy_U.index_select(0, packed.serves_M)
 
     def _probe(self, causal: Any, longest_tokens: int) -> str | None:
         if type(self.head) is not torch.nn.Linear or self.head.bias is not None:

@@ -278,4 +278,5 @@ def pack(
     packed = PackedFamilies(families, next(backbone.parameters()).device, dtype)
     packed.longest_tokens = max(packed.longest_tokens, longest_tokens)
     hidden = run_packed(backbone, packed.token_ids_S, packed.positions_S, packed)
-    return hidden[packed.predict_U], packed
+    # index_select, since the backward pass of plain indexing adds up in an order that differs from run to run.
+    return hidden.index_select(0, packed.predict_U), packed
