@@ -1,8 +1,8 @@
 """Linear layers with their weights laid out for the processor while sampling.
 
 One new token per row makes thin matrix products, for which the ordinary layout is slow. oneDNN can hold a weight in
-the order that its kernel reads (1.1 to 2.5 times as fast at 64 rows on AVX2; `benchmarks/` measures it). The copy
-costs the weights' memory once more, and is made anew for each call, since weights change with every update.
+the order that its kernel reads; docs/log.md says what that brought for the demo. The
+copy costs the weights' memory once more, and is made anew for each call, since weights change with every update.
 """
 
 from __future__ import annotations

@@ -167,8 +167,9 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
 
 def _old(config: RunConfig) -> Factor:
     cap = config.objective.correction_cap
+    unless = " (the trainer's, with c_t, where a model cannot take packed tokens)"
     rule = (
-        "old_t: the sampler's log-probs; c_t = 1"
+        f"old_t: the sampler's log-probs; c_t = 1{unless if config.objective.old_source == 'auto' else ''}"
         if _old_is_sampler(config)
         else f"old_t: the trainer's log-probs; c_t = min(exp(old_t - sampler_t), {cap:g}) corrects for the sampler's"
     )
@@ -197,7 +198,7 @@ def _update(config: RunConfig) -> Factor:
 
 
 def _old_is_sampler(config: RunConfig) -> bool:
-    """What the run will decide: the in-process engine samples with the trainer's own weights and precision."""
+    """What the run will decide for a model that takes packed tokens; one that does not falls back to the trainer's."""
     source = config.objective.old_source
     return source == "sampler" or (source == "auto" and not config.rollout.truncates)
 
