@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from groupwise.cli.stopped import Stopped
 from groupwise.cli.words import CONFIG, SETTINGS, command
+from groupwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.training.loop import Result
@@ -16,37 +19,80 @@ _SHOWN = 5
 
 
 def train(
-    config: Annotated[str, CONFIG],
+    config: Annotated[str | None, CONFIG] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="RUN",
+            help="Go on with the run in this folder instead, from its last checkpoint.",
+            show_default=False,
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --resume: an earlier one, such as step-000100; what came after it is given up.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Train a model.
+    """Train a model, or go on with a run.
 
     Everything is read and checked before the model is loaded. The run folder (run.dir, or a dated one under runs/)
-    gets the metrics, every rollout, and the trained model.
+    gets the metrics, every rollout, checkpoints, and the trained model. Ctrl-C once ends the run when its step is
+    finished, with a checkpoint.
 
     Example: groupwise train config.yaml training.steps=20 objective.kl.beta=0
+
+    Example: groupwise train --resume runs/2026-01-31_10-00-00
     """
     from groupwise.config import load
-    from groupwise.training import loop
+    from groupwise.training import loop, start
     from groupwise.training.inputs import read_inputs
     from groupwise.training.setup import assemble
+    from groupwise.training.signals import Interrupted
 
-    inputs = read_inputs(load(config, settings or ()))
+    words = list(settings or ())
+    if resume is not None and config is not None:
+        words.insert(0, config)  # the first word is a setting too
+    if resume is None and config is None:
+        raise ConfigError(
+            "name a configuration (CONFIG), or give --resume with a run folder; `groupwise train --help` tells more"
+        )
+    if resume is None and checkpoint is not None:
+        raise ConfigError("--checkpoint goes with --resume, which names the run that it is of")
     run = None
     try:
-        run = assemble(inputs)
+        if resume is not None:
+            run = start.resume(resume, words, checkpoint=checkpoint)
+        else:
+            assert config is not None
+            run = assemble(read_inputs(load(config, words)))
         result = loop.train(run)
-    except KeyboardInterrupt:
-        raise Stopped(_left(run)) from None
+    except KeyboardInterrupt as error:
+        raise Stopped(_left(run, clean=isinstance(error, Interrupted))) from None
     print()
     for line in ending(run, result):
         print(line)
 
 
-def _left(run: Run | None) -> str:
+def _left(run: Run | None, *, clean: bool) -> str:
     """What there is of a run that was stopped."""
     if run is None:
         return "no step was finished"
+    saved, shown = run.keeper.saved, run.folder.shown
+    if saved is None:
+        return f"{_finished(run)}, without a checkpoint"
+    go_on = f"`{command()} train --resume {shown}` goes on from {'there' if clean else saved}"
+    if clean:
+        return f"the run is saved at {saved}; {go_on}"
+    return f"{_finished(run)}; {go_on}"
+
+
+def _finished(run: Run) -> str:
     try:
         lines = run.folder.metrics_file.read_text(encoding="utf-8").splitlines()
         finished = any(json.loads(line)["step"] > 0 for line in lines)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
+from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.config.objective import ObjectiveConfig
@@ -56,6 +57,9 @@ class RunConfig(Section):
     objective: ObjectiveConfig = Field(default=ObjectiveConfig(), description="What is optimised.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="Updates.")
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="Held-out evaluation.")
+    checkpoint: CheckpointConfig = Field(
+        default=CheckpointConfig(), description="What a run is resumed from."
+    )
     run: RunSettings = Field(default=RunSettings(), description="The run folder.")
 
     @field_validator("rewards", mode="before")

@@ -7,7 +7,7 @@ import inspect
 import logging
 import math
 import numbers
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from groupwise import registry
 from groupwise.config.choice import check_settings
 from groupwise.config.rewards import SCORERS, RewardConfig, fault_of_label
-from groupwise.errors import ConfigError, DataError, RewardError, raised
+from groupwise.errors import CheckpointError, ConfigError, DataError, RewardError, raised
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.rewards.calling import Outcome, call_all
 from groupwise.rewards.combine import Part, combine
@@ -92,6 +92,37 @@ class Rewards:
         self._logged: dict[str, list[float]] = {}
         self._has_worked: set[str] = set()
         self._told_of_extras = False
+
+    def state(self) -> dict[str, Any]:
+        """What decides later scores: failures, who has worked, and the state of rewards that have one.
+
+        A reward that is an object with the methods `state` and `restore` (see `checkpoint.state.Stateful`) is resumed
+        with the run.
+        """
+        own = {label: dict(function.state()) for label, function in self._with_memory()}
+        return {"failures": dict(self.failures), "has_worked": sorted(self._has_worked), "own": own}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `checkpoint.state.Stateful`.
+
+        Raises:
+            CheckpointError: the state is of other rewards.
+        """
+        if list(state["failures"]) != list(self.labels):
+            raise CheckpointError(
+                f"the checkpoint is of a run with the rewards {', '.join(state['failures'])}, but this one has "
+                f"{', '.join(self.labels)}; resume with the same"
+            )
+        self.failures = dict(state["failures"])
+        self._has_worked = set(state["has_worked"])
+        for label, function in self._with_memory():
+            function.restore(state["own"][label])
+
+    def _with_memory(self) -> Iterator[tuple[str, Any]]:
+        for each in self._functions:
+            function: Any = each.function
+            if all(callable(getattr(function, name, None)) for name in ("state", "restore")):
+                yield each.label, function
 
     def check_columns(self, columns: Collection[str], place: str) -> None:
         """Check the names of the data's columns, before any model is loaded.

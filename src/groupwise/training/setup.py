@@ -7,26 +7,31 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from groupwise.checkpoint.randomness import ProcessRandomness
+from groupwise.checkpoint.state import Stateful
 from groupwise.config import RunConfig, yaml
 from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.model.reference import build_reference
+from groupwise.model.reference import Reference, build_reference
 from groupwise.prompts.encode import encode
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.records.replace import replace_file
-from groupwise.records.run_folder import RunFolder, create, refuse, write_manifest
+from groupwise.records.run_folder import RunFolder, create, lock, refuse, write_manifest
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.training.inputs import Inputs
+from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.recorder import Recorder
+from groupwise.training.resume import Resumed, take_up
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
 from groupwise.training.step import Forward, Updater
 from groupwise.training.weights import Optimizer
@@ -64,6 +69,8 @@ class Run:
     """Context with the reference's weights; None without a reference."""
     recorder: Recorder
     """Writes the records."""
+    keeper: Keeper
+    """Where the run stands, and its checkpoints."""
 
     @property
     def config(self) -> RunConfig:
@@ -74,6 +81,23 @@ class Run:
     def folder(self) -> RunFolder:
         """Where everything is written."""
         return self.recorder.folder
+
+    @property
+    def parts(self) -> dict[str, Stateful]:
+        """Everything that decides the future beside the weights, by its name in a checkpoint.
+
+        A part with a memory of its own gets a line here. The recorder is the last, since it removes what was written
+        after the checkpoint, which no other part may object to any more.
+        """
+        return {
+            "keeper": self.keeper,
+            "order": self.order,
+            "optimizer": self.optimizer,
+            "updater": self.updater,
+            "rewards": self.inputs.rewards,
+            "randomness": ProcessRandomness(),
+            "recorder": self.recorder,
+        }
 
     def score(self, step: int) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
         """The rewards, told which step it is."""
@@ -96,15 +120,21 @@ class Run:
         )
 
 
-def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
+def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed | None = None) -> Run:
     """Load the model and build every part.
+
+    Args:
+        inputs: configuration, data and rewards.
+        console: where people are told; the terminal by default.
+        resumed: the run that is gone on with; None for a new one.
 
     Raises:
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
     """
     config = inputs.config
     run_dir = Path(config.run.dir) if config.run.dir else None
-    refuse(run_dir, overwrite=config.run.overwrite)
+    if resumed is None:
+        refuse(run_dir, overwrite=config.run.overwrite)
     policy = load_policy(
         config.model,
         lora=config.lora,
@@ -134,15 +164,11 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     forward = _forward(scorer, config)
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
-    reference = reference_forward = None
-    if config.objective.kl.beta > 0:
-        reference = build_reference(policy, reference=config.reference, lora=config.lora)
-        if reference.model is policy.model:
-            reference_forward = forward
-        else:
-            own = TokenLogprobs(reference.model, longest_tokens=longest, share_prefix=scorer.shared)
-            reference_forward = _forward(own, config)
-    return Run(
+    reference, reference_forward = _reference(config, policy, forward, longest)
+    # The folder last, so that a run that cannot start leaves none and removes no earlier run.
+    console = console or Console(highlight=False, soft_wrap=True)
+    recorder = _recorder(inputs, run_dir, steps, notices, console, resumed)
+    run = Run(
         inputs=inputs,
         policy=policy,
         engine=engine,
@@ -165,11 +191,26 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         old_forward=None if sampler_serves else forward,
         reference_forward=reference_forward,
         reference_weights=None if reference is None else reference.weights,
-        # Last, so that a run that cannot start leaves no folder and removes no earlier run.
-        recorder=_recorder(
-            inputs, run_dir, steps, notices, console or Console(highlight=False, soft_wrap=True)
-        ),
+        recorder=recorder,
+        keeper=Keeper(recorder.folder, config.checkpoint, policy),
     )
+    ProcessRandomness().seed(config.run.seed)
+    if resumed is not None:
+        take_up(run, resumed)
+    return run
+
+
+def _reference(
+    config: RunConfig, policy: Policy, forward: Forward, longest_tokens: int
+) -> tuple[Reference | None, Forward | None]:
+    """The frozen reference and what scores it; None for both where no KL acts."""
+    if config.objective.kl.beta == 0:
+        return None, None
+    reference = build_reference(policy, reference=config.reference, lora=config.lora)
+    if reference.model is policy.model:
+        return reference, forward
+    own = TokenLogprobs(reference.model, longest_tokens=longest_tokens, share_prefix=forward.scorer.shared)
+    return reference, _forward(own, config)
 
 
 def _introduced(policy: Policy, scorer: TokenLogprobs) -> str:
@@ -219,22 +260,25 @@ def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt]
 
 
 def _recorder(
-    inputs: Inputs, run_dir: Path | None, steps: int, notices: Sequence[str], console: Console
+    inputs: Inputs,
+    run_dir: Path | None,
+    steps: int,
+    notices: Sequence[str],
+    console: Console,
+    resumed: Resumed | None,
 ) -> Recorder:
     """The run folder with its configuration and manifest, and the sinks."""
     config = inputs.config.run
-    folder = create(run_dir, overwrite=config.overwrite)
-    rows = {"train": inputs.train, "held_out": inputs.held_out}
-    write_manifest(
-        folder,
-        seed=config.seed,
-        command=sys.argv,
-        data_files=inputs.data_files,
-        python_rewards=inputs.rewards.from_python,
-        python_rows={k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
-    )
-    text = annotated(inputs).encode()
-    replace_file(folder.config_file, lambda file: file.write(text))
+    if resumed is None:
+        folder = create(run_dir, overwrite=config.overwrite)
+        held = lock(folder)
+        write_manifest(folder, seed=config.seed, command=sys.argv, **origin_of_data(inputs))
+    else:
+        folder, held = resumed.folder, resumed.held
+        notices = [*resumed.notices, *notices]
+    if resumed is None or resumed.changed:
+        text = annotated(inputs).encode()
+        replace_file(folder.config_file, lambda file: file.write(text))
     sinks: list[Sink] = []
     terminal = Terminal(steps, console)
     if "terminal" in config.sinks:
@@ -242,9 +286,20 @@ def _recorder(
             terminal.say(sentence)
         sinks.append(Guarded(terminal, "terminal", console))
     if "tensorboard" in config.sinks:
-        sinks.append(Guarded(TensorBoard(folder.events_dir), "tensorboard", console))
+        after = None if resumed is None else resumed.checkpoint.position.step
+        sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
     say = terminal.say if "terminal" in config.sinks else None
-    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say)
+    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held)
+
+
+def origin_of_data(inputs: Inputs) -> dict[str, Any]:
+    """What the manifest says of where prompts and rewards came from, as keywords of `write_manifest`."""
+    rows = {"train": inputs.train, "held_out": inputs.held_out}
+    return {
+        "data_files": inputs.data_files,
+        "python_rewards": inputs.rewards.from_python,
+        "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
+    }
 
 
 def _forward(scorer: TokenLogprobs, config: RunConfig) -> Forward:

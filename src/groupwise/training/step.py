@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,6 +123,14 @@ class Updater:
         self.correct = correct
         self.bad_in_a_row = 0
         self.updates = 0
+
+    def state(self) -> dict[str, int]:
+        """How many updates were made, and how many were skipped in a row."""
+        return {"updates": self.updates, "bad_in_a_row": self.bad_in_a_row}
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """See `checkpoint.state.Stateful`."""
+        self.updates, self.bad_in_a_row = state["updates"], state["bad_in_a_row"]
 
     def rows(self, groups: Sequence[TrainingGroup]) -> list[Row]:
         """The rollouts of a batch that are in the loss."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from groupwise.config.training import TrainingConfig
-from groupwise.errors import ConfigError
+from groupwise.errors import CheckpointError, ConfigError
 
 
 def learning_rate(config: TrainingConfig, step: int, steps: int) -> float:
@@ -83,3 +85,26 @@ class Optimizer:
     def step(self) -> None:
         """Change the weights."""
         self.adamw.step()
+
+    def state(self) -> dict[str, Any]:
+        """AdamW's moments and counts, by the number of the parameter; settings come from the configuration."""
+        return {"moments": self.adamw.state_dict()["state"], "shapes": self._shapes}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `checkpoint.state.Stateful`.
+
+        Raises:
+            CheckpointError: of other parameters.
+        """
+        if [list(each) for each in state["shapes"]] != self._shapes:
+            raise CheckpointError(
+                "the checkpoint's optimiser is of other weights than this run trains; resume with the model and the "
+                "lora section that the run was started with"
+            )
+        self.adamw.load_state_dict(
+            {"state": state["moments"], "param_groups": self.adamw.state_dict()["param_groups"]}
+        )
+
+    @property
+    def _shapes(self) -> list[list[int]]:
+        return [list(p.shape) for p in self.parameters]
