@@ -323,7 +323,10 @@ WRONG_TREES = [
     ("lora: {dropout: 1}", "lora.dropout: 1.0 should be less than 1"),
     ("run: {seed: -1}", "run.seed: -1 should be greater than or equal to 0"),
     ("objective: {advantage: 5}", "objective.advantage: 5 should be"),
-    ("objective: {ratio: sequence}", "objective.ratio: no ratio is called 'sequence'; there are sequence_geometric, sequence_product, token"),
+    (
+        "objective: {ratio: sequence}",
+        "objective.ratio: no ratio is called 'sequence'; there are sequence_geometric, sequence_product, token",
+    ),
     ("objective: {kl: {estimator: k9}}", "no KL estimator is called 'k9'; there are k3"),
 ]
 

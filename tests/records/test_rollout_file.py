@@ -202,3 +202,12 @@ def test_what_is_not_a_rollout_file_is_refused_in_one_sentence(tmp_path: Path) -
         read_rollouts(tmp_path / "newer.parquet")
     with pytest.raises(RunFolderError, match=r"cannot be written: No such file or directory"):
         write_rollouts(tmp_path / "no" / "r.parquet", two_groups(), step=1)
+
+
+def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
+    [group] = two_groups()[1:2]
+    write_rollouts(tmp_path / "new.parquet", [group], step=1)
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns("token_advantage")
+    old = old.replace_schema_metadata({b"groupwise.rollouts.schema_version": b"1"})
+    pq.write_table(old, tmp_path / "old.parquet")
+    assert [exact(g) for g in read_rollouts(tmp_path / "old.parquet")] == [exact(group)]
