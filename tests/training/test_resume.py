@@ -1,6 +1,5 @@
 """Going on with a run gives what never stopping would have given."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,6 @@ from typing import Any
 import pytest
 
 import groupwise
-from groupwise.checkpoint.save import saved_checkpoints
-from groupwise.errors import CheckpointError, ConfigError, RunFolderError
 from groupwise.training.loop import Result
 from tests.end_to_end.interrupted import HELD_OUT, ROWS, differing, left_behind, restless, tree
 

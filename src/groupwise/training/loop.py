@@ -11,11 +11,11 @@ from groupwise.checkpoint.export import save_model
 from groupwise.health.metric import Mean, Metric, Total, values
 from groupwise.records import StepRecord, TrainingGroup
 from groupwise.rollouts.collect import collect
-from groupwise.training.advantages import judge_all
+from groupwise.training.advantages import advantages, judge_all
 from groupwise.training.batch import mini_batches
 from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
-from groupwise.training.logprobs import training_groups
+from groupwise.training.logprobs import logprobs_of, training_groups
 from groupwise.training.measure import measure, peak_memory_megabytes, timed
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
@@ -112,15 +112,16 @@ def sample(run: Run, step: int) -> BatchInUse:
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
     )
-    judged = judge_all(collected.groups, run.inputs.estimate, config.objective)
+    judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
-        groups = training_groups(
+        logprobs = logprobs_of(
             judged,
             policy=run.old_forward,
             reference=run.reference_forward,
             reference_weights=run.reference_weights,
         )
-    metrics = measure(judged) | clock
+    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate))
+    metrics = measure(groups) | clock
     seconds = collected.generate_seconds
     metrics |= {
         "time/generate_seconds": Total(seconds),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from groupwise.checkpoint.randomness import ProcessRandomness
 from groupwise.checkpoint.state import Stateful
-from groupwise.config import RunConfig, yaml
+from groupwise.config import LoadedConfig, RunConfig, yaml
 from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
@@ -21,6 +21,7 @@ from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.reference import Reference, build_reference
 from groupwise.prompts.encode import encode
+from groupwise.prompts.load import Row
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.records.replace import replace_file
@@ -93,7 +94,7 @@ class Run:
             "keeper": self.keeper,
             "order": self.order,
             "optimizer": self.optimizer,
-            "updater": self.updater,
+            "updates": self.updater.guard,
             "rewards": self.inputs.rewards,
             "randomness": ProcessRandomness(),
             "recorder": self.recorder,
@@ -132,9 +133,8 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
     """
     config = inputs.config
-    run_dir = Path(config.run.dir) if config.run.dir else None
     if resumed is None:
-        refuse(run_dir, overwrite=config.run.overwrite)
+        refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = load_policy(
         config.model,
         lora=config.lora,
@@ -145,29 +145,31 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = TokenLogprobs(policy.model, longest_tokens=longest)
-    notices.append(_introduced(policy, scorer))
+    notices.append(introduced(policy, scorer))
     engine = InProcessEngine(
         policy,
         scorer,
         cache_megabytes=config.rollout.cache_megabytes,
         pack_weights=config.rollout.pack_weights,
     )
-    order = PromptOrder(
-        len(prompts),
-        config.rollout.prompts_per_step,
-        shuffle=config.prompts.shuffle,
-        seed=config.run.seed,
-        drop_last=config.prompts.drop_last,
-    )
-    steps = _steps(config, order)
+    order = _order(config, len(prompts))
+    steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
-    forward = _forward(scorer, config)
+    forward = forward_of(scorer, config)
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
     reference, reference_forward = _reference(config, policy, forward, longest)
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
-    console = console or Console(highlight=False, soft_wrap=True)
-    recorder = _recorder(inputs, run_dir, steps, notices, console, resumed)
+    recorder = open_recorder(
+        inputs.loaded,
+        steps=steps,
+        notices=notices,
+        console=console,
+        data_files=inputs.data_files,
+        rows={"train": inputs.train, "held_out": inputs.held_out},
+        python_rewards=inputs.rewards.from_python,
+        resumed=resumed,
+    )
     run = Run(
         inputs=inputs,
         policy=policy,
@@ -200,6 +202,17 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     return run
 
 
+def _order(config: RunConfig, count: int) -> PromptOrder:
+    """Which of so many prompts make each batch."""
+    return PromptOrder(
+        count,
+        config.rollout.prompts_per_step,
+        shuffle=config.prompts.shuffle,
+        seed=config.run.seed,
+        drop_last=config.prompts.drop_last,
+    )
+
+
 def _reference(
     config: RunConfig, policy: Policy, forward: Forward, longest_tokens: int
 ) -> tuple[Reference | None, Forward | None]:
@@ -210,10 +223,10 @@ def _reference(
     if reference.model is policy.model:
         return reference, forward
     own = TokenLogprobs(reference.model, longest_tokens=longest_tokens, share_prefix=forward.scorer.shared)
-    return reference, _forward(own, config)
+    return reference, forward_of(own, config)
 
 
-def _introduced(policy: Policy, scorer: TokenLogprobs) -> str:
+def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
     """The model in a sentence."""
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
     once = (
@@ -224,7 +237,7 @@ def _introduced(policy: Policy, scorer: TokenLogprobs) -> str:
     return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}"
 
 
-def _steps(config: RunConfig, order: PromptOrder) -> int:
+def steps_of(config: RunConfig, order: PromptOrder) -> int:
     """Batches in the run: as given, or so many epochs, one by default."""
     steps = config.training.steps or order.steps(config.training.epochs or 1.0)
     if config.training.warmup_steps > steps:
@@ -259,25 +272,41 @@ def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt]
     return prompts, held_out, notices + _overlap(prompts, held_out)
 
 
-def _recorder(
-    inputs: Inputs,
-    run_dir: Path | None,
+def open_recorder(
+    loaded: LoadedConfig,
+    *,
     steps: int,
     notices: Sequence[str],
-    console: Console,
-    resumed: Resumed | None,
+    console: Console | None,
+    data_files: Mapping[str, Path],
+    rows: Mapping[str, Sequence[Row]],
+    python_rewards: Sequence[str] = (),
+    resumed: Resumed | None = None,
 ) -> Recorder:
-    """The run folder with its configuration and manifest, and the sinks."""
-    config = inputs.config.run
+    """The run folder with its configuration and manifest, and the sinks.
+
+    Args:
+        loaded: the configuration.
+        steps: in the run.
+        notices: sentences to tell at the start.
+        console: where they and the steps are told; a plain one by default.
+        data_files: each data file by its name in the configuration.
+        rows: `train` and `held_out`, some of which may come from Python.
+        python_rewards: labels of the rewards given in Python.
+        resumed: the run that is gone on with; None for a new one.
+    """
+    config = loaded.config.run
+    console = console or Console(highlight=False, soft_wrap=True)
     if resumed is None:
-        folder = create(run_dir, overwrite=config.overwrite)
+        folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
         held = lock(folder)
-        write_manifest(folder, seed=config.seed, command=sys.argv, **origin_of_data(inputs))
+        origin = origin_of(data_files, rows, python_rewards)
+        write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
     else:
         folder, held = resumed.folder, resumed.held
         notices = [*resumed.notices, *notices]
     if resumed is None or resumed.changed:
-        text = annotated(inputs).encode()
+        text = annotated(loaded).encode()
         replace_file(folder.config_file, lambda file: file.write(text))
     sinks: list[Sink] = []
     terminal = Terminal(steps, console)
@@ -292,17 +321,22 @@ def _recorder(
     return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held)
 
 
-def origin_of_data(inputs: Inputs) -> dict[str, Any]:
-    """What the manifest says of where prompts and rewards came from, as keywords of `write_manifest`."""
-    rows = {"train": inputs.train, "held_out": inputs.held_out}
+def origin_of(
+    data_files: Mapping[str, Path], rows: Mapping[str, Sequence[Row]], python_rewards: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the manifest says of where data and rewards came from, as keywords of `write_manifest`.
+
+    The arguments are those of `open_recorder`.
+    """
     return {
-        "data_files": inputs.data_files,
-        "python_rewards": inputs.rewards.from_python,
+        "data_files": data_files,
+        "python_rewards": python_rewards,
         "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
     }
 
 
-def _forward(scorer: TokenLogprobs, config: RunConfig) -> Forward:
+def forward_of(scorer: TokenLogprobs, config: RunConfig) -> Forward:
+    """A model's forward pass within the configured limits."""
     return Forward(
         scorer=scorer,
         temperature=config.rollout.temperature,
@@ -312,13 +346,11 @@ def _forward(scorer: TokenLogprobs, config: RunConfig) -> Forward:
     )
 
 
-def annotated(inputs: Inputs) -> str:
+def annotated(loaded: LoadedConfig) -> str:
     """The resolved configuration as YAML, with a comment behind each value that did not come from a default."""
-    tree = inputs.config.model_dump(mode="json")
-    tree["run"]["base"] = str(
-        inputs.loaded.base.resolve()
-    )  # so that starting from the run folder finds everything
-    origins = inputs.loaded.origins
+    tree = loaded.config.model_dump(mode="json")
+    tree["run"]["base"] = str(loaded.base.resolve())  # so that starting from the run folder finds everything
+    origins = loaded.origins
     if origins.get("objective.aggregation.length") == "rollout.max_new_tokens":
         tree["objective"]["aggregation"]["length"] = None  # so that it goes on following that setting
     given = [

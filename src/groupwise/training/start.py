@@ -11,7 +11,7 @@ from rich.console import Console
 from groupwise.records.run_folder import fingerprints
 from groupwise.training.inputs import read_inputs
 from groupwise.training.resume import check_data, open_run, refuse_without_python
-from groupwise.training.setup import Run, assemble, origin_of_data
+from groupwise.training.setup import Run, assemble, origin_of
 
 
 def resume(
@@ -43,7 +43,9 @@ def resume(
         given = [name for name, rows in (("train", train), ("held_out", held_out)) if rows is not None]
         refuse_without_python(resumed.folder, rewards=bool(rewards), rows=given)
         inputs = read_inputs(loaded, rewards=rewards, train=train, held_out=held_out)
-        check_data(resumed.folder, fingerprints(**origin_of_data(inputs)))
+        rows = {"train": inputs.train, "held_out": inputs.held_out}
+        origin = origin_of(inputs.data_files, rows, inputs.rewards.from_python)
+        check_data(resumed.folder, fingerprints(**origin))
         return assemble(inputs, console=console, resumed=resumed)
     except BaseException:
         resumed.held.release()
