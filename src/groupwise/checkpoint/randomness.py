@@ -44,7 +44,7 @@ class ProcessRandomness:
         """See `Stateful`. Generators of devices that this machine lacks are left out."""
         try:
             version, words, gauss = state["python"]
-            random.setstate((version, tuple(words.tolist()), gauss))
+            random.setstate((version, tuple(int(word) for word in words), gauss))
             np.random.set_state(tuple(state["numpy"]))
             torch.set_rng_state(state["torch"])
             for i, each in enumerate(state["devices"].get("cuda", ())):
@@ -53,7 +53,7 @@ class ProcessRandomness:
             for each in state["devices"].get("mps", ()):
                 if torch.backends.mps.is_available():
                     torch.mps.set_rng_state(each)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(
                 f"the state of the random generators does not fit ({error}); was it written by other versions of "
                 "Python, NumPy or torch?"
