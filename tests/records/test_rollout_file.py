@@ -189,7 +189,17 @@ def test_what_is_not_a_rollout_file_is_refused_in_one_sentence(tmp_path: Path) -
         read_rollouts(tmp_path / "other.parquet")
     newer = pa.table({"a": [1]}).replace_schema_metadata({b"groupwise.rollouts.schema_version": b"99"})
     pq.write_table(newer, tmp_path / "newer.parquet")
-    with pytest.raises(RunFolderError, match="has schema version 99, and this groupwise reads up to 1"):
+    with pytest.raises(RunFolderError, match="has schema version 99, and this groupwise reads up to 2"):
         read_rollouts(tmp_path / "newer.parquet")
     with pytest.raises(RunFolderError, match=r"cannot be written: No such file or directory"):
         write_rollouts(tmp_path / "no" / "r.parquet", two_groups(), step=1)
+
+
+def test_files_of_version_1_have_no_terms_and_are_read(tmp_path: Path) -> None:
+    write_rollouts(tmp_path / "r.parquet", two_groups(), step=3)
+    table = pq.read_table(tmp_path / "r.parquet").drop_columns(["terms"])
+    older = table.replace_schema_metadata({b"groupwise.rollouts.schema_version": b"1"})
+    pq.write_table(older, tmp_path / "old.parquet")
+    verdicts = [v for g in read_rollouts(tmp_path / "old.parquet") for v in g.group.verdicts_G]
+    assert [dict(v.terms) for v in verdicts] == [{}] * len(verdicts)
+    assert verdicts[0].parts == {"exact": 0.0, "format": None}

@@ -19,8 +19,11 @@ from groupwise.errors import RunFolderError
 from groupwise.records.nouns import Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
 from groupwise.records.replace import replace_file
 
-SCHEMA_VERSION = 1
-"""Raised when a column changes its name, type or meaning; readers refuse what is newer than they are."""
+SCHEMA_VERSION = 2
+"""Raised when a column comes, goes, or changes its name, type or meaning; readers refuse what is newer than they are.
+
+Version 1 had no `terms`; there they are read as empty.
+"""
 
 _VERSION_KEY = b"groupwise.rollouts.schema_version"
 
@@ -61,6 +64,11 @@ SCHEMA = pa.schema(
             "parts",
             pa.map_(pa.string(), pa.field("value", pa.float64(), nullable=True)),
             "Each reward's own value by label, unweighted; null where it did not apply or failed.",
+        ),
+        _field(
+            "terms",
+            pa.map_(pa.string(), pa.field("value", pa.float64(), nullable=False)),
+            "What each reward added to `reward` by label: weight x value, after gate, stand-in and normalisation.",
         ),
         _field(
             "failure",
@@ -160,6 +168,9 @@ def read_rollouts(path: Path) -> list[TrainingGroup]:
         raise RunFolderError(
             f"{path} has schema version {version}, and this groupwise reads up to {SCHEMA_VERSION}; install a newer one"
         )
+    if version < 2:
+        none = pa.array([[]] * table.num_rows, type=SCHEMA.field("terms").type)
+        table = table.append_column(SCHEMA.field("terms"), none)
     return [_training_group(rows) for rows in _rows_by_group(table)]
 
 
@@ -206,6 +217,7 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "response": [rollout.text for rollout in rollouts],
         "reward": [verdict.reward for verdict in verdicts],
         "parts": [list(verdict.parts.items()) for verdict in verdicts],
+        "terms": [list(verdict.terms.items()) for verdict in verdicts],
         "failure": [verdict.failure for verdict in verdicts],
         "advantage": [float(entry.advantages_G[i]) for _, i, entry in rows],
         "in_loss": [bool(entry.in_loss_G[i]) for _, i, entry in rows],
@@ -310,7 +322,10 @@ def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
         for row in rows
     )
     verdicts = tuple(
-        Verdict(reward=row["reward"], parts=dict(row["parts"]), failure=row["failure"]) for row in rows
+        Verdict(
+            reward=row["reward"], parts=dict(row["parts"]), failure=row["failure"], terms=dict(row["terms"])
+        )
+        for row in rows
     )
     references = tuple(row["ref_logprob"] for row in rows)
     return TrainingGroup(

@@ -54,7 +54,8 @@ class Inputs:
 def read_inputs(
     loaded: LoadedConfig,
     *,
-    rewards: Sequence[Callable[..., Any]] = (),
+    rewards: Sequence[Any] = (),
+    weights: Sequence[float] | None = None,
     train: Sequence[Mapping[str, Any]] | None = None,
     held_out: Sequence[Mapping[str, Any]] | None = None,
 ) -> Inputs:
@@ -62,7 +63,8 @@ def read_inputs(
 
     Args:
         loaded: the configuration.
-        rewards: reward functions given in Python, added to those of the configuration.
+        rewards: reward functions given in Python, added to those of the configuration; see `rewards.setup.build`.
+        weights: one per function of `rewards`.
         train: rows given in Python instead of `prompts.train`.
         held_out: rows given in Python instead of `prompts.held_out`.
 
@@ -74,7 +76,7 @@ def read_inputs(
         raise ConfigError(
             "rewards is empty, so there is nothing to learn from; name a scorer, for example [numeric]"
         )
-    scorers = build(config.rewards, base=base, functions=rewards)
+    scorers = build(config.rewards, base=base, functions=rewards, weights=weights)
     data_files: dict[str, Path] = {}
     rows: dict[str, list[Row]] = {}
     for key, given, name in (

@@ -11,6 +11,7 @@ import numpy as np
 from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total
 from groupwise.records import Group, Rollout, StopReason
 from groupwise.records.nouns import NONE_APPLIES
+from groupwise.rewards.reward import Taken
 from groupwise.training.advantages import Judged
 
 
@@ -43,6 +44,12 @@ def _rewards(judged: Sequence[Judged]) -> dict[str, Metric]:
         metrics[f"reward/part/{label}/mean"] = Mean.of(parts)
         metrics[f"reward/part/{label}/std"] = Spread.of(parts)
     return metrics
+
+
+def of_rewards(taken: Taken) -> dict[str, Metric]:
+    """What the rewards themselves have to say of a batch: failures by name, seconds, gates, what they logged."""
+    means: dict[str, Metric] = {name: Mean.of(given) for name, given in taken.means.items()}
+    return means | {name: Total(number) for name, number in taken.totals.items()}
 
 
 def _responses(groups: Sequence[Group]) -> dict[str, Metric]:
