@@ -16,7 +16,7 @@ from groupwise.training.batch import mini_batches
 from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
 from groupwise.training.logprobs import logprobs_of, training_groups
-from groupwise.training.measure import measure, peak_memory_megabytes, timed
+from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes, timed
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
 from groupwise.training.weights import learning_rate
@@ -128,6 +128,5 @@ def sample(run: Run, step: int) -> BatchInUse:
         "time/reward_seconds": Total(collected.reward_seconds),
         "tokens/per_second": Mean(metrics["tokens/generated"].value, seconds),
     }
-    logged = run.inputs.rewards.take_logged()
-    metrics |= {f"reward/logged/{name}": Mean.of(given) for name, given in logged.items()}
+    metrics |= of_rewards(run.inputs.rewards.take_metrics())
     return BatchInUse(groups=tuple(groups), metrics=metrics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ def resume(
     overrides: Sequence[str] = (),
     *,
     checkpoint: str | None = None,
-    rewards: Sequence[Callable[..., Any]] = (),
+    rewards: Sequence[Any] = (),
+    weights: Sequence[float] | None = None,
     train: Sequence[Mapping[str, Any]] | None = None,
     held_out: Sequence[Mapping[str, Any]] | None = None,
     console: Console | None = None,
@@ -30,7 +31,8 @@ def resume(
         path: the run folder.
         overrides: settings as `key=value`, of those in `resume.MAY_CHANGE`.
         checkpoint: name of one, such as `step-000100`, in place of the last; later ones are given up.
-        rewards: the reward functions that the run was started with from Python.
+        rewards: the reward functions that the run was started with from Python, as `read_inputs` takes them.
+        weights: the same of their weights.
         train: the rows that it was given in Python.
         held_out: the same, held out.
         console: where people are told; the terminal by default.
@@ -42,7 +44,7 @@ def resume(
     try:
         given = [name for name, rows in (("train", train), ("held_out", held_out)) if rows is not None]
         refuse_without_python(resumed.folder, rewards=bool(rewards), rows=given)
-        inputs = read_inputs(loaded, rewards=rewards, train=train, held_out=held_out)
+        inputs = read_inputs(loaded, rewards=rewards, weights=weights, train=train, held_out=held_out)
         rows = {"train": inputs.train, "held_out": inputs.held_out}
         origin = origin_of(inputs.data_files, rows, inputs.rewards.from_python)
         check_data(resumed.folder, fingerprints(**origin))
