@@ -41,8 +41,8 @@ def train(
     Args:
         config: a YAML file, the same as a mapping, or a checked configuration.
         overrides: `training.steps=10` and the like, one or a list of them.
-        rewards: a function or functions in addition to the configuration's; none with method dpo; a pair (function, weight) sets a weight
-            other than 1.
+        rewards: a function or functions in addition to the configuration's (none with method dpo); a pair (function,
+            weight) sets a weight other than 1.
         train: rows instead of `prompts.train`, each a mapping with a prompt and any columns.
         held_out: rows instead of `prompts.held_out`.
 

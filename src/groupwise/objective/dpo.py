@@ -40,8 +40,8 @@ def dpo(
 ) -> PreferenceTerms:
     """-(1 - s) log sigmoid(m) - s log sigmoid(-m), with m = beta [(chosen - its reference) - (rejected - its)].
 
-    Source: DPO (Rafailov et al. 2023, arXiv 2305.18290), equation 7; label smoothing from Mitchell 2023, "A note on DPO
-    with noisy preferences", as the paper's authors and TRL have it.
+    Source: DPO (Rafailov et al. 2023, arXiv 2305.18290), equation 7; label smoothing is the conservative form of
+    Mitchell 2023, "A note on DPO with noisy preferences".
 
     Assumption: preferences follow Bradley and Terry's model, a share s of them with the sides exchanged.
 
