@@ -22,8 +22,8 @@ def asked_at(entry: Range, value: float) -> list[str]:
     if len(entry.keys) > 1:
         group_size = 8 if value < 100 else 32
         value /= group_size
-    words = [f"{key}={value!r}"]
-    words += ["method=dpo"] if key.startswith("dpo.") else [f"rollout.group_size={group_size}"]
+    words = ["method=dpo"] if key.startswith("dpo.") else [f"rollout.group_size={group_size}"]
+    words += [f"{key}={value!r}"]
     words += ["lora={}"] if entry is LEARNING_RATE_LORA else []
     return [sentence.split(" is ")[0] for sentence in questions(load({}, words).config)]
 

@@ -253,23 +253,22 @@ def update(run: PreferenceRun, pairs: Sequence[Pair], reference: Reference) -> d
     for part in parts_of(pairs, tokens=run.forward.tokens, rollouts=run.forward.rollouts):
         terms = preference_terms(run.forward, part, reference, run.loss)
         (terms.loss_P.sum() / len(pairs)).backward()
-        measured.append(measure(terms, "dpo/"))
+        measured.append(measure(terms))
     run.policy.model.eval()
     metrics = combine(measured)
     return metrics | run.guard.apply(metrics["dpo/loss"].value)
 
 
-def measure(terms: PreferenceTerms, prefix: str) -> dict[str, Metric]:
+def measure(terms: PreferenceTerms) -> dict[str, Metric]:
     """Sums over some pairs."""
-    margin_P = terms.chosen_reward_P - terms.rejected_reward_P
     found = {
-        "loss": terms.loss_P.detach(),
-        "accuracy": terms.right_P,
-        "margin_mean": margin_P,
-        "chosen_reward_mean": terms.chosen_reward_P,
-        "rejected_reward_mean": terms.rejected_reward_P,
+        "dpo/loss": terms.loss_P.detach(),
+        "dpo/accuracy": terms.right_P,
+        "dpo/margin_mean": terms.chosen_reward_P - terms.rejected_reward_P,
+        "dpo/chosen_reward_mean": terms.chosen_reward_P,
+        "dpo/rejected_reward_mean": terms.rejected_reward_P,
     }
-    return {f"{prefix}{name}": Mean(float(value_P.sum()), len(value_P)) for name, value_P in found.items()}
+    return {name: Mean(float(value_P.sum()), len(value_P)) for name, value_P in found.items()}
 
 
 def evaluation(run: PreferenceRun, step: int, reference: Reference) -> dict[str, Metric]:
@@ -280,7 +279,14 @@ def evaluation(run: PreferenceRun, step: int, reference: Reference) -> dict[str,
         known = torch.from_numpy(np.stack([reference[pair.prompt.id] for pair in run.held_out]))
         terms = run.loss(sums[:, 0], sums[:, 1], known[:, 0], known[:, 1])
     _write_samples(run, step, terms)
-    return measure(terms, "eval/dpo_") | clock
+    found = measure(terms)
+    return clock | {
+        "eval/dpo_loss": found["dpo/loss"],
+        "eval/dpo_accuracy": found["dpo/accuracy"],
+        "eval/dpo_margin_mean": found["dpo/margin_mean"],
+        "eval/dpo_chosen_reward_mean": found["dpo/chosen_reward_mean"],
+        "eval/dpo_rejected_reward_mean": found["dpo/rejected_reward_mean"],
+    }
 
 
 def _write_samples(run: PreferenceRun, step: int, terms: PreferenceTerms) -> None:
