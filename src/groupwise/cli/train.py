@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +13,11 @@ from groupwise.cli.words import CONFIG, SETTINGS, command
 from groupwise.errors import ConfigError
 
 if TYPE_CHECKING:
+    from groupwise.config import LoadedConfig
+    from groupwise.records.run_folder import RunFolder
     from groupwise.training.loop import Result
     from groupwise.training.setup import Run
+    from groupwise.workbench.dpo import PreferenceRun
 
 _SHOWN = 5
 
@@ -50,33 +54,64 @@ def train(
     Example: groupwise train --resume runs/2026-01-31_10-00-00
     """
     from groupwise.config import load
-    from groupwise.training import loop, start
-    from groupwise.training.inputs import read_inputs
-    from groupwise.training.setup import assemble
-    from groupwise.training.signals import Interrupted
 
     words = list(settings or ())
     if resume is not None and config is not None:
         words.insert(0, config)  # the first word is a setting too
-    if resume is None and config is None:
+    if resume is None and checkpoint is not None:
+        raise ConfigError("--checkpoint goes with --resume, which names the run that it is of")
+    if resume is not None:
+        lines = _on_rollouts(lambda: _resumed(resume, words, checkpoint))
+    elif config is None:
         raise ConfigError(
             "name a configuration (CONFIG), or give --resume with a run folder; `groupwise train --help` tells more"
         )
-    if resume is None and checkpoint is not None:
-        raise ConfigError("--checkpoint goes with --resume, which names the run that it is of")
+    else:
+        loaded = load(config, words)
+        lines = _on_pairs(loaded) if loaded.config.method == "dpo" else _on_rollouts(lambda: _new(loaded))
+    print()
+    for line in lines:
+        print(line)
+
+
+def _new(loaded: LoadedConfig) -> Run:
+    from groupwise.training.inputs import read_inputs
+    from groupwise.training.setup import assemble
+
+    return assemble(read_inputs(loaded))
+
+
+def _resumed(path: str, words: Sequence[str], checkpoint: str | None) -> Run:
+    from groupwise.training import start
+
+    return start.resume(path, words, checkpoint=checkpoint)
+
+
+def _on_rollouts(prepare: Callable[[], Run]) -> list[str]:
+    from groupwise.training import loop
+    from groupwise.training.signals import Interrupted
+
     run = None
     try:
-        if resume is not None:
-            run = start.resume(resume, words, checkpoint=checkpoint)
-        else:
-            assert config is not None
-            run = assemble(read_inputs(load(config, words)))
+        run = prepare()
         result = loop.train(run)
     except KeyboardInterrupt as error:
         raise Stopped(_left(run, clean=isinstance(error, Interrupted))) from None
-    print()
-    for line in ending(run, result):
-        print(line)
+    return ending(run, result)
+
+
+def _on_pairs(loaded: LoadedConfig) -> list[str]:
+    from groupwise.workbench import dpo
+    from groupwise.workbench.preferences import read_preferences
+
+    inputs = read_preferences(loaded)
+    run = None
+    try:
+        run = dpo.assemble(inputs)
+        result = dpo.train(run)
+    except KeyboardInterrupt:
+        raise Stopped("no step was finished" if run is None else _finished(run.folder)) from None
+    return ending_on_pairs(run, result)
 
 
 def _left(run: Run | None, *, clean: bool) -> str:
@@ -85,44 +120,32 @@ def _left(run: Run | None, *, clean: bool) -> str:
         return "no step was finished"
     saved, shown = run.keeper.saved, run.folder.shown
     if saved is None:
-        return f"{_finished(run)}, without a checkpoint"
+        return f"{_finished(run.folder)}, without a checkpoint"
     go_on = f"`{command()} train --resume {shown}` goes on from {'there' if clean else saved}"
     if clean:
         return f"the run is saved at {saved}; {go_on}"
-    return f"{_finished(run)}; {go_on}"
+    return f"{_finished(run.folder)}; {go_on}"
 
 
-def _finished(run: Run) -> str:
+def _finished(folder: RunFolder) -> str:
     try:
-        lines = run.folder.metrics_file.read_text(encoding="utf-8").splitlines()
+        lines = folder.metrics_file.read_text(encoding="utf-8").splitlines()
         finished = any(json.loads(line)["step"] > 0 for line in lines)
     except (OSError, ValueError):  # not there yet, or its first line is not complete
         finished = False
     if not finished:
-        return f"no step was finished; {run.folder.shown} holds only how the run began"
-    return f"every step finished until now is in {run.folder.shown}"
+        return f"no step was finished; {folder.shown} holds only how the run began"
+    return f"every step finished until now is in {folder.shown}"
 
 
 def ending(run: Run, result: Result) -> list[str]:
     """What a run ended with and what to try next, as lines."""
     lines = []
-    name = "eval/pass@1"
-    measured = [(line["step"], line[name]) for line in result.metrics if name in line]
-    before = next((value for step, value in measured if step == 0), None)
-    after = next((value for step, value in reversed(measured) if step == run.steps), None)
-    if before is not None or after is not None:
-        shown = [
-            f"{value:.1%} {when}"
-            for value, when in ((before, "before"), (after, "after"))
-            if value is not None
-        ]
-        lines.append(f"held-out pass@1  {', '.join(shown)} (of {len(run.held_out)} prompts)")
-    rewards = result.series("reward/mean")
-    if rewards:
-        shown_steps = min(_SHOWN, max(1, len(rewards) // 2))
-        first, last = (sum(part) / len(part) for part in (rewards[:shown_steps], rewards[-shown_steps:]))
-        steps = "step" if shown_steps == 1 else f"{shown_steps} steps"
-        lines.append(f"reward           {first:.3f} in the first {steps}, {last:.3f} in the last {steps}")
+    measured = _before_and_after(result, "eval/pass@1", run.steps)
+    if measured:
+        lines.append(f"held-out pass@1  {measured} (of {len(run.held_out)} prompts)")
+    if result.series("reward/mean"):
+        lines.append(f"reward           {_first_and_last(result, 'reward/mean')}")
     lines.append(f"run folder       {run.folder.shown}")
     config = run.config.run
     tries = []
@@ -135,3 +158,34 @@ def ending(run: Run, result: Result) -> list[str]:
         tries.append(f"{command('tensorboard')} --logdir {run.folder.shown / 'events'}")
     lines += [f"{'try next' if i == 0 else '':<15}  {words}" for i, words in enumerate(tries)]
     return lines
+
+
+def ending_on_pairs(run: PreferenceRun, result: Result) -> list[str]:
+    """The same of a run on preference pairs."""
+    lines = []
+    measured = _before_and_after(result, "eval/dpo_accuracy", run.steps)
+    if measured:
+        lines.append(f"held-out         accuracy {measured} (of {len(run.held_out)} pairs)")
+    lines.append(f"margin           {_first_and_last(result, 'dpo/margin_mean')}")
+    lines.append(f"run folder       {run.folder.shown}")
+    if "tensorboard" in run.config.run.sinks:
+        lines.append(f"try next         {command('tensorboard')} --logdir {run.folder.shown / 'events'}")
+    return lines
+
+
+def _before_and_after(result: Result, name: str, steps: int) -> str:
+    """A share before the first and after the last step, as far as it was measured."""
+    measured = [(line["step"], line[name]) for line in result.metrics if name in line]
+    before = next((value for step, value in measured if step == 0), None)
+    after = next((value for step, value in reversed(measured) if step == steps), None)
+    shown = ((before, "before"), (after, "after"))
+    return ", ".join(f"{value:.1%} {when}" for value, when in shown if value is not None)
+
+
+def _first_and_last(result: Result, name: str) -> str:
+    """A metric at both ends of the run."""
+    series = result.series(name)
+    count = min(_SHOWN, max(1, len(series) // 2))
+    first, last = (sum(part) / len(part) for part in (series[:count], series[-count:]))
+    steps = "step" if count == 1 else f"{count} steps"
+    return f"{first:.3f} in the first {steps}, {last:.3f} in the last {steps}"

@@ -91,6 +91,10 @@ def open_run(
     """
     folder = reopen(Path(path))
     before = load(folder.config_file)
+    if before.config.method == "dpo":
+        raise ConfigError(
+            f"the run in {path} trains on pairs (method dpo), which is not resumed; start it anew with run.overwrite=true"
+        )
     words = list(overrides)
     now = load(folder.config_file, words) if words else before
     changed = _changes(before, now)
