@@ -93,7 +93,7 @@ def open_run(
     before = load(folder.config_file)
     if before.config.method == "dpo":
         raise ConfigError(
-            f"the run in {path} trains on pairs (method dpo), which is not resumed; start it anew with run.overwrite=true"
+            f"the run in {path} trains on pairs (method dpo), which is not resumed; start anew with run.overwrite=true"
         )
     words = list(overrides)
     now = load(folder.config_file, words) if words else before
