@@ -64,10 +64,10 @@ def test_rows_of_the_head_change_nothing(
     for rows in (1, 7):
         monkeypatch.setattr(module, "CHUNK_ELEMENTS", rows * policy.model.config.vocab_size)
         held: list[int] = []
-        logits = module._logits
+        logits = module.head_logits
         with monkeypatch.context() as patch:
             patch.setattr(
-                module, "_logits", lambda h, *rest, f=logits, n=held: (n.append(len(h)), f(h, *rest))[1]
+                module, "head_logits", lambda h, *rest, f=logits, n=held: (n.append(len(h)), f(h, *rest))[1]
             )
             parts = scorer(families, temperature=0.7)
             other = gradient_of(policy.model, *parts)

@@ -14,6 +14,8 @@ from groupwise.config import RunConfig, yaml
 from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
+from groupwise.health.metric import Largest, Mean, Metric
+from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.reference import build_reference
@@ -30,6 +32,8 @@ from groupwise.training.recorder import Recorder
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
 from groupwise.training.step import Forward, Updater
 from groupwise.training.weights import Optimizer
+
+_ROUNDING_PROMPTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ class Run:
     """Which prompts make each batch."""
     steps: int
     """Batches in the run."""
+    at_start: dict[str, Metric]
+    """Measured before the first step; recorded with it."""
     updater: Updater
     """Changes the policy."""
     optimizer: Optimizer
@@ -114,8 +120,18 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     )
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
-    scorer = TokenLogprobs(policy.model, longest_tokens=longest)
+    if config.training.gradient_checkpointing:
+        checkpoint_layers(policy)
+    scorer = TokenLogprobs(
+        policy.model,
+        longest_tokens=longest,
+        precision=policy.precision,
+        flex=policy.flex,
+        compiled=config.training.compile,
+    )
     notices.append(_introduced(policy, scorer))
+    at_start, said = _rounding(scorer, prompts)
+    notices += said
     engine = InProcessEngine(
         policy,
         scorer,
@@ -140,7 +156,13 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         if reference.model is policy.model:
             reference_forward = forward
         else:
-            own = TokenLogprobs(reference.model, longest_tokens=longest, share_prefix=scorer.shared)
+            own = TokenLogprobs(
+                reference.model,
+                longest_tokens=longest,
+                share_prefix=scorer.shared,
+                precision=policy.precision,
+                flex=policy.flex and reference.device.type == "cuda",
+            )
             reference_forward = _forward(own, config)
     return Run(
         inputs=inputs,
@@ -151,6 +173,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         held_out=held_out,
         order=order,
         steps=steps,
+        at_start=at_start,
         updater=Updater(
             forward,
             inputs.objective,
@@ -180,7 +203,24 @@ def _introduced(policy: Policy, scorer: TokenLogprobs) -> str:
         if scorer.shared
         else f"prompts computed per rollout: {scorer.notice}"
     )
-    return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}"
+    attention = ", attention by FlexAttention" if policy.flex and scorer.shared else ""
+    return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}{attention}"
+
+
+def _rounding(scorer: TokenLogprobs, prompts: Sequence[Prompt]) -> tuple[dict[str, Metric], list[str]]:
+    """What products in less than float32 do to log-probs, measured on the first prompts."""
+    if scorer.precision is None:
+        return {}, []
+    gap_M = scorer.rounding([p.token_ids for p in prompts[:_ROUNDING_PROMPTS]])
+    mean, largest = float(gap_M.mean()), float(gap_M.max())
+    name = str(scorer.precision).removeprefix("torch.")
+    return {
+        "precision/gap_abs_mean": Mean(float(gap_M.sum()), len(gap_M)),
+        "precision/gap_abs_max": Largest(largest),
+    }, [
+        f"layers compute in {name} over float32 weights, which moves the log-probs of {len(gap_M)} prompt tokens by "
+        f"{mean:.2g} nats on average, {largest:.2g} at most; model.precision: float32 is exact and slower"
+    ]
 
 
 def _steps(config: RunConfig, order: PromptOrder) -> int:
