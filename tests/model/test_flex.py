@@ -14,6 +14,8 @@ from groupwise.model.shared_prefix import Family, PackedFamilies, _walk
 from tests.model.families import random_families
 
 CPU = torch.device("cpu")
+# Eager FlexAttention is what a CPU can check the mask with; training compiles it, on GPUs.
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 
 
 def test_a_walk_by_hand() -> None:

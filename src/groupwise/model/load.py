@@ -38,7 +38,6 @@ from groupwise.model.embedded import embedded_folder
 from groupwise.model.find import EMBEDDED, TINY, find_model
 from groupwise.model.flex import resolve_flex
 from groupwise.model.gguf_file import read_gguf, read_gguf_tokenizer
-from groupwise.model.lora import attach
 from groupwise.model.precision import resolve_precision
 from groupwise.model.reading import portable, quiet, reading
 from groupwise.model.tiny import build_tiny, tiny_tokenizer
@@ -169,8 +168,12 @@ def load_policy(
     if config.dtype == "float32":  # other weights are multiplied in their own type anyway
         weights = sum(p.numel() for p in model.parameters())
         precision = resolve_precision(config.precision, device, weights=weights)
+    if lora is not None:
+        from groupwise.model.lora import attach  # PEFT takes seconds to import
+
+        model = attach(model, lora, seed=seed, base=base)
     return Policy(
-        model=model if lora is None else attach(model, lora, seed=seed, base=base),
+        model=model,
         tokenizer=tokenizer,
         name=config.name,
         stop_token_ids=tuple(sorted(stop_ids)),

@@ -11,15 +11,13 @@ merged weight, again a copy, so that the base stays as it is, bit for bit.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from groupwise.model.lora import merged_layers
 
 
 def can_pack(dtype: torch.dtype) -> bool:
@@ -56,7 +54,7 @@ def sampling_weights(
         How many layers compute with a copy.
     """
     changed: list[torch.nn.Module] = []
-    merged = merged_layers(model)
+    merged = _merged_layers(model)
     parts = {part for layer in merged for part in layer.modules()} - merged.keys()
     try:
         with torch.no_grad():
@@ -83,6 +81,16 @@ def sampling_weights(
     finally:
         for module in changed:
             del module.forward
+
+
+def _merged_layers(
+    model: torch.nn.Module,
+) -> dict[torch.nn.Module, Callable[[], tuple[Tensor, Tensor | None]]]:
+    if not hasattr(model, "peft_config"):
+        return {}
+    from groupwise.model.lora import merged_layers  # PEFT takes seconds to import
+
+    return merged_layers(model)
 
 
 def _on_cpu(weight: Tensor) -> bool:
