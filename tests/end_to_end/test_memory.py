@@ -13,14 +13,14 @@ from groupwise.records.metrics_file import read_metrics
 
 pytestmark = pytest.mark.long
 
-REWARD = '''
+REWARD = """
 import os
 
 def resident(completions, log_metric, **columns):
     pages = int(open("/proc/self/statm").read().split()[1])
     log_metric("resident_mb", pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
     return [float(len(text) % 5) for text in completions]
-'''
+"""
 
 
 def run(folder: Path, **sections: dict[str, object]) -> list[dict[str, float]]:
@@ -38,12 +38,17 @@ def run(folder: Path, **sections: dict[str, object]) -> list[dict[str, float]]:
     }
     (folder / "config.yaml").write_text(json.dumps({**tree, "rewards": ["rewards.py:resident"]}))
     subprocess.run(
-        [sys.executable, "-m", "groupwise", "train", "config.yaml"], cwd=folder, check=True, capture_output=True
+        [sys.executable, "-m", "groupwise", "train", "config.yaml"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
     )
     return list(read_metrics(folder / "run/metrics.jsonl"))
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="resident memory is read from Linux's /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").is_file(), reason="resident memory is read from Linux's /proc"
+)
 def test_it_is_flat_over_two_hundred_steps(tmp_path: Path) -> None:
     # Case k03: after warm-up less than 1 MB a step; here, over the last 150 steps together, less than 15 MB.
     lines = run(
