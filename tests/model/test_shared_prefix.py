@@ -264,8 +264,8 @@ def test_packing_answers_for_a_longer_sequence(policy: Policy) -> None:
         lambda module, args, kwargs: longest.append(kwargs["groupwise"].longest_tokens), with_kwargs=True
     )
     families = random_families()
-    pack(scorer.backbone, families, torch.float32)
-    pack(scorer.backbone, families, torch.float32, longest_tokens=100)
+    pack(scorer.backbone, families, torch.float32, device=torch.device("cpu"))
+    pack(scorer.backbone, families, torch.float32, 100, device=torch.device("cpu"))
     assert longest == [14, 100]  # 11 + 4 tokens, of which the last is no input
 
 

@@ -122,8 +122,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices.append(introduced(policy, scorer))
-    at_start, said = _rounding(scorer, prompts)
-    notices += said
+    at_start = _rounding(scorer, prompts, notices)
     engine = InProcessEngine(
         policy,
         scorer,
@@ -228,20 +227,21 @@ def reference_scorer(
     )
 
 
-def _rounding(scorer: TokenLogprobs, prompts: Sequence[Prompt]) -> tuple[dict[str, Metric], list[str]]:
-    """What products in less than float32 do to log-probs, measured on the first prompts."""
+def _rounding(scorer: TokenLogprobs, prompts: Sequence[Prompt], notices: list[str]) -> dict[str, Metric]:
+    """What products in less than float32 do to log-probs, measured on the first prompts and told."""
     if scorer.precision is None:
-        return {}, []
+        return {}
     gap_M = scorer.rounding([p.token_ids for p in prompts[:_ROUNDING_PROMPTS]])
     mean, largest = float(gap_M.mean()), float(gap_M.max())
     name = str(scorer.precision).removeprefix("torch.")
+    notices.append(
+        f"layers compute in {name} over float32 weights, which moves the log-probs of {len(gap_M)} prompt tokens by "
+        f"{mean:.2g} nats on average, {largest:.2g} at most; model.precision: float32 is exact and slower"
+    )
     return {
         "precision/gap_abs_mean": Mean(float(gap_M.sum()), len(gap_M)),
         "precision/gap_abs_max": Largest(largest),
-    }, [
-        f"layers compute in {name} over float32 weights, which moves the log-probs of {len(gap_M)} prompt tokens by "
-        f"{mean:.2g} nats on average, {largest:.2g} at most; model.precision: float32 is exact and slower"
-    ]
+    }
 
 
 def steps_of(config: RunConfig, order: PromptOrder) -> int:
