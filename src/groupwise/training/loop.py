@@ -59,6 +59,8 @@ def train(run: Run) -> Result:
             started = time.perf_counter()
             step = run.keeper.step + 1
             groups, metrics = train_step(run, step)
+            if step == 1:
+                metrics |= run.at_start
             if evaluation_due(run, step):
                 metrics |= evaluation(run, step)
             metrics["time/step_seconds"] = Total(time.perf_counter() - started)
