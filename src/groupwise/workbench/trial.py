@@ -62,13 +62,21 @@ def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None
         model = str(folder)
     if model is None:
         return load(file, overrides)
-    words = [
+    return load(file, [*model_words(model), *overrides])
+
+
+def model_words(model: str) -> list[str]:
+    """The `key=value` words that put a model in the place of the configured one, with its own tokenizer and no adapter.
+
+    Args:
+        model: as `open_source` takes it.
+    """
+    return [
         f"model.name={_quoted(_model_name(model))}",
         "lora=null",
         "model.tokenizer=null",
         "model.revision=null",
     ]
-    return load(file, [*words, *overrides])
 
 
 def _model_name(model: str) -> str:
