@@ -209,6 +209,23 @@ def test_rows_that_the_reward_is_wrong_about_are_told(data: Path) -> None:
     assert "prompt_holds_answer" in {f.name for f in examined("numeric", data, answer="prompt").found}
 
 
+def test_completions_are_sampled_from_a_model(data: Path) -> None:
+    given = ["rollout.group_size=3", "rollout.max_new_tokens=6"]
+    found = examined("numeric", data, model="tiny", rows=4, overrides=given)
+    sampled = found.measured.of_kind("sampled")
+    assert [each.item.group for each in sampled] == [g for g in (4, 5, 6, 7) for _ in range(3)]
+    assert all(each.item.token_ids and len(each.item.token_ids) <= 6 for each in sampled)
+    assert len({each.item.text for each in sampled}) > 6
+    # An untrained model is never right, so no group can teach anything.
+    flat = [finding.says for finding in found.found if finding.name == "flat_groups"]
+    assert flat[0].startswith("in 4 of 4 groups")
+    assert found.sampled_from == "tiny"
+    assert (
+        examined("numeric", data, model="tiny", rows=4, overrides=given).measured.of_kind("sampled")
+        == sampled
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "error", "why"),
     [

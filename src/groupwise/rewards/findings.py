@@ -22,6 +22,8 @@ TELLS_APART = 0.65
 """Share of pairs, right before wrong, below which a reward does not tell them apart; a coin gets 0.5."""
 TIES = 0.75
 """Share of pairs, right and wrong, that get the same, from which on a reward is blind to the answer."""
+OUTWEIGHED = 0.1
+"""Share of the span of values below which what the right answer is worth hardly counts."""
 LARGE = 100.0
 """Size of values from which on they are called large."""
 
@@ -89,19 +91,22 @@ def spreads(asked: Sequence[Asked]) -> list[float]:
 def paid(measured: Measured, tried: Tried) -> float | None:
     """The share of rows on which a probe that deserves nothing is paid; None where that cannot be said.
 
-    Paid is at least halfway from what the row's wrong answers get on average to what its right one gets. Without right
+    Paid is at least halfway from what the row's wrong answers get on average to what its right one gets; for a prompt
+    that leaks the answer, at least half of that way above what the same completion gets otherwise. Without right
     answers it is the most that any plain reply to the row got, where that is more than the least.
     """
-    if tried.probe.aim != "nothing":
+    if tried.probe.aim not in ("nothing", "leak"):
         return None
     rights, wrongs, replies = (_by_group(measured.of_kind(kind)) for kind in ("right", "wrong", "reply"))
+    before = _by_group([a for t in measured.tried if t.probe.name == "unknown" for a in t.asked])
     said: list[bool] = []
     for each in tried.asked:
         group, value = each.item.group, each.value
         if group in rights and group in wrongs:
             (right,), wrong = rights[group], statistics.fmean(wrongs[group])
+            start = wrong if tried.probe.aim == "nothing" else before.get(group, [wrong])[0]
             if right > wrong:
-                said.append(value is not None and value >= (wrong + right) / 2)
+                said.append(value is not None and value >= start + (right - wrong) / 2)
         elif group in replies and max(replies[group]) > min(replies[group]):
             said.append(value is not None and value >= max(replies[group]))
     return sum(said) / len(said) if said else None
@@ -210,6 +215,20 @@ def _sense(measured: Measured) -> Iterator[Finding]:
             f"the right answer gets more than a wrong one in {share:.0%} of pairs, and a coin gets 50%; check the "
             "column of the answer (--answer), or say --no-answer if it is about style",
         )
+    else:
+        gap = _mean(measured, "right") - _mean(measured, "wrong")
+        made_up = _values(measured.of_kind("right", "wrong", "scrambled"))
+        span = max([*made_up, *forms]) - min([*made_up, *forms])
+        if gap < OUTWEIGHED * span:
+            yield _fault(
+                "outweighed",
+                f"being right is worth {gap:.3g}, and what else differs between answers up to {span:.3g}: it pays for "
+                "something else; give the answer more weight",
+            )
+
+
+def _mean(measured: Measured, kind: str) -> float:
+    return statistics.fmean(_values(measured.of_kind(kind)))
 
 
 def _length_alone(asked: Sequence[Asked]) -> str | None:
@@ -252,7 +271,9 @@ def _tricks(measured: Measured) -> Iterator[Finding]:
                 yield _fault("many_candidates", f"it pays {what}; refuse more than one answer")
             elif probe.name == "leaked":
                 yield _fault(
-                    "leaked_answer", f"it pays {what}: it searches the prompt; look at the completion alone"
+                    "leaked_answer",
+                    f"a prompt that holds the right answer makes it pay {_shown(probe.text)}: it searches the prompt; "
+                    "look at the completion alone",
                 )
             elif measured.of_kind("right"):
                 yield _fault(f"pays_{probe.name}", f"it pays {what}")

@@ -29,7 +29,7 @@ PLAIN_REPLIES = (
 )
 """Completions for rows without a right answer."""
 
-Aim = Literal["nothing", "more", "same"]
+Aim = Literal["nothing", "leak", "more", "same"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,9 @@ class Probe:
     text: str
     """The completion."""
     aim: Aim
-    """`nothing`: it says nothing right, and should be paid like a wrong answer. `more`: it holds the right answer, and
-    should not be paid more than that. `same`: it is right, and should be paid."""
+    """`nothing`: it says nothing right, and should be paid like a wrong answer. `leak`: it should be paid as without
+    the change of the prompt. `more`: it holds the right answer, and should not be paid more than that. `same`: it is
+    right, and should be paid."""
     prompt: Any = None
     """A prompt in place of the row's; None for that one."""
 
@@ -175,12 +176,13 @@ def probes(case: Case, form: str, others: Sequence[str]) -> list[Probe]:
             aim="more",
         )
     )
+    found.append(_nothing("unknown", "no answer, in the form of one", in_form(form, "unknown")))
     found.append(
         Probe(
             name="leaked",
-            means="a wrong answer to a prompt that holds the right one",
+            means="the same, to a prompt that holds the right answer",
             text=in_form(form, "unknown"),
-            aim="nothing",
+            aim="leak",
             prompt=_leaking(case.prompt, answer),
         )
     )
