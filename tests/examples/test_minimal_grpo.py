@@ -14,10 +14,10 @@ from rich.console import Console
 from groupwise.config import load
 from groupwise.model.tiny import write_tiny
 from groupwise.rollouts.collect import collect
-from groupwise.training.advantages import judge_all
+from groupwise.training.advantages import advantages, judge_all
 from groupwise.training.batch import Row
 from groupwise.training.inputs import read_inputs
-from groupwise.training.logprobs import training_groups
+from groupwise.training.logprobs import logprobs_of, training_groups
 from groupwise.training.setup import Run, assemble
 
 FILE = Path(__file__).parents[2] / "examples" / "minimal_grpo.py"
@@ -65,12 +65,14 @@ def batch_of(run: Run) -> tuple[list[Row], torch.Tensor]:
     """A batch as the package trains on it, and its rewards [P, G]; then the policy moves, so that old is old."""
     prompts = [run.prompts[i] for i in run.order.next()]
     collected = collect(run.engine, prompts, run.sampling, run.score(0), group_size=6, seed=(0, 1))
-    groups = training_groups(
-        judge_all(collected.groups, run.inputs.estimate, run.config.objective),
+    judged = judge_all(collected.groups, run.config.objective)
+    logprobs = logprobs_of(
+        judged,
         policy=run.old_forward,
         reference=run.reference_forward,
         reference_weights=run.reference_weights,
     )
+    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in run.policy.model.parameters():
@@ -132,7 +134,7 @@ def test_loss_and_gradient_are_the_packages(
     assert len({len(r.rollout.token_ids_T) for r in rows}) > 1
 
     advantages = minimal.group_advantages(rewards).flatten()
-    assert advantages.tolist() == pytest.approx([r.advantage for r in rows], rel=1e-12, abs=1e-12)
+    assert advantages.tolist() == pytest.approx([r.advantages_T[0] for r in rows], rel=1e-12, abs=1e-12)
     model = run.policy.model.eval()
     for pad in (run.policy.pad_token_id, 17):  # what fills a row up is never seen
         model.zero_grad()

@@ -13,6 +13,7 @@ from groupwise.config import LoadedConfig, RunConfig
 from groupwise.config.choice import check_settings
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, SURROGATES
 from groupwise.errors import ConfigError, DataError
+from groupwise.objective.estimator import Estimator
 from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.loss import Objective
 from groupwise.objective.ratios import RATIOS
@@ -34,7 +35,7 @@ class Inputs:
     """Rows to evaluate on; empty for none."""
     data_files: dict[str, Path]
     """Each data file by its name in the configuration."""
-    estimate: Callable[..., Any]
+    estimate: Estimator
     """Advantage estimator with its settings."""
     objective: Objective
     """The loss."""
@@ -158,6 +159,9 @@ def _objective(config: RunConfig, base: Path) -> dict[str, Any]:
             settings = check_settings(function, choice.settings)
         except ValueError as error:
             raise ConfigError(f"objective.{key}: {error}") from None
+        if key == "advantage":
+            functions[key] = Estimator(function, settings)
+            continue
         functions[key] = registry.bind(function, settings)
         if key == "surrogate" and choice.name == "clip":
             from groupwise.objective.surrogates.clip import outside

@@ -145,7 +145,7 @@ class Updater:
         """
         rows = weighted(rows, self.aggregate)
         every = self.objective.beta != 0 or self.objective.entropy_bonus != 0
-        computed = [row for row in rows if row.weight != 0 and (every or row.advantage != 0)]
+        computed = [row for row in rows if row.weight != 0 and (every or row.has_advantage)]
         self.optimizer.zero_grad()
         self.forward.scorer.model.train()
         loss = 0.0
@@ -174,6 +174,8 @@ class Updater:
             policy_logprobs_M=policy_logprobs_M,
             old_logprobs_M=batch.old_logprobs_M,
             advantages_M=batch.advantages_M,
+            rollout_M=batch.rollout_M,
+            rollouts=batch.rollouts,
             weights_M=batch.weights_M,
             correction_M=batch.correction_M,
             reference_logprobs_M=batch.reference_logprobs_M,
