@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from groupwise.cli.words import MODEL, SETTINGS
-
+from groupwise.cli.words import SETTINGS
 
 REWARD: Any = typer.Argument(
     metavar="REWARD",
@@ -37,6 +36,12 @@ FORM: Any = typer.Option(
     "--form",
     metavar="TEMPLATE",
     help="How a right answer has to stand, such as '<a>{answer}</a>'; found by default.",
+    show_default=False,
+)
+MODEL: Any = typer.Option(
+    "--model",
+    metavar="MODEL",
+    help="Also on completions sampled from it: a model folder, a run folder, a .gguf file or a hub id.",
     show_default=False,
 )
 RUN: Any = typer.Option(
