@@ -85,6 +85,29 @@ def _batch(texts: list[str]) -> Any:
     return _batch([item(text) for text in texts])
 
 
+def test_a_reward_that_compares_a_group_always_sees_one() -> None:
+    sizes: list[int] = []
+
+    def wins(completions: list[str], group_ids: list[str], answer: list[str]) -> list[float]:
+        """The share of the others in its group that a completion beats or equals."""
+        sizes.extend(group_ids.count(group) for group in dict.fromkeys(group_ids))
+        scores = right(completions, answer)
+        return [
+            sum(scores[i] >= s for s, other in zip(scores, group_ids, strict=True) if other == group)
+            / group_ids.count(group)
+            for i, group in enumerate(group_ids)
+        ]
+
+    found = measure(build([], base=Path(), functions=[wins]), CASES)
+    assert found.repeats.elsewhere == 0.0
+    assert ordered(found) == (1.0, 0.0)
+    assert sizes.count(1) == 7  # single completions are asked about for their time alone
+    empty = next(tried for tried in found.tried if tried.probe.name == "empty")
+    assert [each.value for each in empty.asked] == [
+        7 / 8
+    ] * 4  # it beats or equals all but the right one, of 8
+
+
 def test_time_is_projected_from_two_sizes_of_calls() -> None:
     import time
 

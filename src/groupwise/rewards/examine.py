@@ -13,6 +13,7 @@ from typing import Any
 from groupwise.errors import RewardError
 from groupwise.records import Verdict
 from groupwise.records.nouns import NONE_APPLIES
+from groupwise.rewards.batch import Batch
 from groupwise.rewards.made_up import (
     FORMS,
     PLAIN_REPLIES,
@@ -23,11 +24,11 @@ from groupwise.rewards.made_up import (
     scrambled,
     wrong_answers,
 )
-from groupwise.rewards.reward import Batch, Rewards
+from groupwise.rewards.reward import Rewards
 
 FORM_CASES = 4
 """Rows on which the forms of an answer, and the probes, are tried."""
-ALONE = 8
+ALONE = 7
 """Completions that are also scored in a batch of their own."""
 
 
@@ -95,7 +96,7 @@ class Repeats:
     correlation: float | None
     """Between the first and the second time, over completions; None where either does not vary."""
     elsewhere: float
-    """Largest change in another batch: in reverse order, and alone."""
+    """Largest change in another batch: in reverse order, and alone or with its group alone."""
     times: int
     """How often the same batch was asked about."""
 
@@ -181,10 +182,10 @@ def measure(
             started = time.perf_counter()
             again.append(ask(rewards, items))
             seconds.append(time.perf_counter() - started)
-        alone, alone_seconds = _alone(rewards, items)
-        moved = _moved(first, again, [(i, [v]) for i, v in alone] + _reversed(rewards, items))
-        cost = _cost(seconds, len(items), alone_seconds, rollouts_per_step, step_seconds)
-        tried = _probe(rewards, cases, best)
+        elsewhere = [*_alone(rewards, items), *_reversed(rewards, items)]
+        moved = _moved(first, again, elsewhere)
+        cost = _cost(seconds, len(items), _seconds_alone(rewards, items), rollouts_per_step, step_seconds)
+        tried = _probe(rewards, cases, best, items)
     return Measured(
         labels=rewards.labels,
         cases=tuple(cases),
@@ -228,6 +229,7 @@ def _batch(items: Sequence[Item]) -> Batch:
         ],
         stop_reasons=[item.stop_reason for item in items],
         columns={name: [item.columns.get(name) for item in items] for name in names},
+        group_ids=[str(item.group) for item in items],
     )
 
 
@@ -299,26 +301,41 @@ def others_than(cases: Sequence[Case], group: int) -> list[str]:
     return [case.answer for case in turned if case.answer is not None]
 
 
-def _alone(rewards: Rewards, items: Sequence[Item]) -> tuple[list[tuple[int, Verdict]], list[float]]:
-    """Some items, spread over all, each in a call of its own."""
-    chosen = sorted({i * len(items) // ALONE for i in range(ALONE)}) if items else []
-    verdicts, seconds = [], []
-    for i in chosen:
+def _alone(rewards: Rewards, items: Sequence[Item]) -> list[tuple[int, Verdict]]:
+    """Some completions, each in a batch of its own; with its group, where a reward compares the rollouts of one."""
+    chosen = _spread_over(range(len(items)), ALONE)
+    units = [[i] for i in chosen]
+    if rewards.by_group:
+        units = [[k for k, item in enumerate(items) if item.group == items[i].group] for i in chosen]
+    verdicts: list[tuple[int, Verdict]] = []
+    for unit in units:
+        verdicts += zip(unit, ask(rewards, [items[i] for i in unit]), strict=True)
+    return verdicts
+
+
+def _seconds_alone(rewards: Rewards, items: Sequence[Item]) -> list[float]:
+    """The time of single completions, each in a call of its own."""
+    seconds = []
+    for i in _spread_over(range(len(items)), ALONE):
         started = time.perf_counter()
-        verdicts.append((i, ask(rewards, [items[i]])[0]))
+        ask(rewards, [items[i]])
         seconds.append(time.perf_counter() - started)
-    return verdicts, seconds
+    return seconds
 
 
-def _reversed(rewards: Rewards, items: Sequence[Item]) -> list[tuple[int, list[Verdict]]]:
-    verdicts = ask(rewards, list(reversed(items)))
-    return [(i, [verdict]) for i, verdict in enumerate(reversed(verdicts))]
+def _spread_over(numbers: range, count: int) -> list[int]:
+    return sorted({k * len(numbers) // count for k in range(count)}) if numbers else []
+
+
+def _reversed(rewards: Rewards, items: Sequence[Item]) -> list[tuple[int, Verdict]]:
+    """Everything from the last to the first."""
+    return list(enumerate(reversed(ask(rewards, list(reversed(items))))))
 
 
 def _moved(
     first: Sequence[Verdict],
     again: Sequence[Sequence[Verdict]],
-    elsewhere: Sequence[tuple[int, list[Verdict]]],
+    elsewhere: Sequence[tuple[int, Verdict]],
 ) -> Repeats:
     pairs = [
         (a.reward, b.reward)
@@ -331,7 +348,7 @@ def _moved(
             (_change(a, b) for verdicts in again for a, b in zip(first, verdicts, strict=True)), default=0.0
         ),
         correlation=statistics.correlation(*zip(*pairs, strict=True)) if varies else None,
-        elsewhere=max((_change(first[i], v) for i, verdicts in elsewhere for v in verdicts), default=0.0),
+        elsewhere=max((_change(first[i], v) for i, v in elsewhere), default=0.0),
         times=len(again) + 1,
     )
 
@@ -358,8 +375,11 @@ def _cost(
     )
 
 
-def _probe(rewards: Rewards, cases: Sequence[Case], form: str) -> tuple[Tried, ...]:
-    """Every probe on the first rows, each in a call of its own, so that its time is known."""
+def _probe(rewards: Rewards, cases: Sequence[Case], form: str, items: Sequence[Item]) -> tuple[Tried, ...]:
+    """Every probe on the first rows, each in a call of its own, so that its time is known.
+
+    Where a reward compares the rollouts of a group, the row's other completions are its company.
+    """
     by_name: dict[str, list[tuple[Probe, Item]]] = {}
     for group, case in enumerate(cases[:FORM_CASES]):
         for probe in probes(case, form, others_than(cases, group)):
@@ -370,7 +390,8 @@ def _probe(rewards: Rewards, cases: Sequence[Case], form: str) -> tuple[Tried, .
         asked, longest = [], 0.0
         for _, item in built:
             started = time.perf_counter()
-            (verdict,) = ask(rewards, [item])
+            company = [other for other in items if rewards.by_group and other.group == item.group]
+            verdict = ask(rewards, [item, *company])[0]
             longest = max(longest, time.perf_counter() - started)
             asked.append(Asked(item=item, verdict=verdict))
         tried.append(Tried(probe=built[0][0], asked=tuple(asked), seconds=longest))

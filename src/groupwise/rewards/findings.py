@@ -156,8 +156,8 @@ def _repeats(measured: Measured) -> Iterator[Finding]:
     if repeats.elsewhere > max(1e-9, 0.01 * spread):
         yield _warning(
             "depends_on_batch",
-            f"alone or in another order, a value moved by up to {repeats.elsewhere:.4g}: it depends on what else is in "
-            "the batch",
+            f"in another order or alone, a value moved by up to {repeats.elsewhere:.4g}: it depends on "
+            "what else is in the batch",
         )
 
 

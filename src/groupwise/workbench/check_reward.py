@@ -115,15 +115,18 @@ def check_reward(
     if step_seconds is None:
         step_seconds = STEP_SECONDS if run is None else _seconds_of(run)
     rollout = loaded.config.rollout
-    measured = measure(
-        rewards,
-        cases,
-        sampled=sampled,
-        form=form,
-        repeats=repeats,
-        rollouts_per_step=rollout.prompts_per_step * rollout.group_size,
-        step_seconds=step_seconds,
-    )
+    try:
+        measured = measure(
+            rewards,
+            cases,
+            sampled=sampled,
+            form=form,
+            repeats=repeats,
+            rollouts_per_step=rollout.prompts_per_step * rollout.group_size,
+            step_seconds=step_seconds,
+        )
+    finally:
+        rewards.close()
     found = [*findings(measured), *_against_record(groups, measured)]
     return Examined(
         weighted=rewards.weighted,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.config import LoadedConfig, load
-from groupwise.errors import ModelError, RunFolderError
+from groupwise.errors import ConfigError, ModelError, RunFolderError
 
 if TYPE_CHECKING:
     from groupwise.model.load import Policy
@@ -61,8 +61,8 @@ def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None
             )
         model = str(folder)
     if model is None:
-        return load(file, overrides)
-    return load(file, [*model_words(model), *overrides])
+        return _with_rollouts(load(file, overrides), source)
+    return _with_rollouts(load(file, [*model_words(model), *overrides]), source)
 
 
 def model_words(model: str) -> list[str]:
@@ -77,6 +77,15 @@ def model_words(model: str) -> list[str]:
         "model.tokenizer=null",
         "model.revision=null",
     ]
+
+
+def _with_rollouts(loaded: LoadedConfig, source: str) -> LoadedConfig:
+    if loaded.config.method != "rl":
+        raise ConfigError(
+            f"{source} is of method {loaded.config.method}, which has no rewards and samples nothing; name a "
+            "configuration that has them, and this run's model with --model"
+        )
+    return loaded
 
 
 def _model_name(model: str) -> str:
