@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import facts, start
 from benchmarks.cases import CASES
 from benchmarks.record import Record
+
+_SETTLES = 3.0  # seconds after its last request in which vLLM's worker goes on looking for another
 
 
 def measure(given: argparse.Namespace) -> None:
@@ -52,13 +55,19 @@ def measure(given: argparse.Namespace) -> None:
             }
             for turn in turns.values():
                 turn()
+            time.sleep(_SETTLES)
             while len(record.runs) < given.rounds:
                 order = ["ours", "vllm"] if len(record.runs) % 2 else ["vllm", "ours"]
                 run = facts.moment() | {"known": known, "order": order}
-                run |= {name: turns[name]() for name in order}
+                for name in order:
+                    run[name] = turns[name]()
+                    if name == "vllm":
+                        time.sleep(_SETTLES)
                 for name in order:
                     if run[name]["tokens"] != case.completion_tokens:
-                        raise SystemExit(f"{name} made {run[name]['tokens']} tokens, not {case.completion_tokens}")
+                        raise SystemExit(
+                            f"{name} made {run[name]['tokens']} tokens, not {case.completion_tokens}"
+                        )
                 record.add(run)
                 rates = {name: run[name]["tokens"] / run[name]["seconds"] for name in turns}
                 print(

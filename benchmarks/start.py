@@ -30,7 +30,11 @@ def python_of(folder: Path) -> str:
 
 def prompts_and_model(case: Case, file: Path) -> str:
     """Write a case's prompts and give the embedded model's folder."""
-    words = ["prompts", "--case", json.dumps(asdict(case)), "--prompts", str(file)]
+    return once("prompts", "--case", json.dumps(asdict(case)), "--prompts", str(file))
+
+
+def once(*words: str) -> str:
+    """Let our side do one thing, without turns; the last line that it prints."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.sides.ours", *words],
         cwd=ROOT,

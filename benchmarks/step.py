@@ -49,7 +49,14 @@ def measure(given: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         prompts = Path(folder) / "prompts.jsonl"
         model = start.prompts_and_model(case, prompts)
-        words = ["--case", json.dumps(asdict(case)), "--prompts", str(prompts), "--precision", given.precision]
+        words = [
+            "--case",
+            json.dumps(asdict(case)),
+            "--prompts",
+            str(prompts),
+            "--precision",
+            given.precision,
+        ]
         settings = ["--set", *given.set] if given.set else []
         trl_words = ["--model", model, "--batch", str(batch)]
         with (

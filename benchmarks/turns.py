@@ -98,7 +98,9 @@ class Seat:
 
     def __init__(self) -> None:
         self._socket = socket.socket(fileno=int(os.environ.pop(_SOCKET)))
-        self._socket.set_inheritable(False)  # else a child of the side would keep it open after the side ended
+        self._socket.set_inheritable(
+            False
+        )  # else a child of the side would keep it open after the side ended
         self._lines = self._socket.makefile("rw", encoding="utf-8", newline="\n")
 
     def wait(self) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """Our side of a comparison, in the environment that groupwise is installed in.
 
-python -m benchmarks.sides.ours step | sample | train | prompts, with what benchmarks/step.py and the others give it.
+python -m benchmarks.sides.ours WHAT, with what benchmarks/step.py and the others give it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from groupwise.records import StepRecord
 from groupwise.training import loop, setup
 from groupwise.training.inputs import read_inputs
 from groupwise.training.setup import Run
+from groupwise.workbench.evaluation import evaluate_model
 
 VERSIONS = ("torch", "transformers", "numpy")
 _NEVER = 100_000  # steps: the leader says when it is enough
@@ -82,9 +83,7 @@ def case_run(given: argparse.Namespace, folder: str) -> Run:
         "training": {"steps": _NEVER, "learning_rate": 1e-6},
         "run": {"dir": f"{folder}/run", "sinks": []},
     }
-    return assemble(
-        tree, given.set, precision=given.precision, rewards=[by_place(case.group)], endless=True
-    )
+    return assemble(tree, given.set, precision=given.precision, rewards=[by_place(case.group)], endless=True)
 
 
 def weights_of(run: Run) -> dict[str, int]:
@@ -163,9 +162,7 @@ def _formulas() -> dict[Any, Any]:
     def attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
         return sdpa_flop_count(query, key, value)
 
-    def attention_backward(
-        grad_out: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any
-    ) -> int:
+    def attention_backward(grad_out: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
         return 5 * sdpa_flop_count(query, key, value) // 2  # five products in place of two
 
     aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
@@ -194,9 +191,7 @@ def sample(given: argparse.Namespace, seat: Seat) -> None:
                 continue
             round_ += 1
             start = time.perf_counter()
-            groups = run.engine.generate(
-                run.prompts, run.sampling, group_size=case.group, seed=(0, round_)
-            )
+            groups = run.engine.generate(run.prompts, run.sampling, group_size=case.group, seed=(0, round_))
             seconds = time.perf_counter() - start
             tokens = sum(len(r.token_ids_T) for group in groups for r in group)
             seat.answer(seconds=seconds, tokens=tokens, peak_memory_mb=facts.peak_memory_mb())
@@ -214,7 +209,8 @@ def train(given: argparse.Namespace, seat: Seat) -> None:
         ]
         tree: Any = facts.ROOT / "examples/first_run/config.yaml"
         run = assemble(tree, words, precision=given.precision, endless=False)
-        seat.wait()
+        while (seat.wait() or {})["do"] == "gemm":
+            seat.answer(**facts.gemm_rate(given.precision))
         steps: list[dict[str, float]] = []
         began = time.perf_counter()
         while time.perf_counter() - began < given.seconds:
@@ -246,9 +242,17 @@ def prompts(given: argparse.Namespace) -> None:
     print(folder)
 
 
+def evaluate(given: argparse.Namespace) -> None:
+    """Held-out accuracy of a model folder by the demo's configuration, greedy."""
+    config = load(facts.ROOT / "examples/first_run/config.yaml", [f"model.name={given.model}"])
+    print(json.dumps({"pass@1": evaluate_model(config, given.held_out).metrics["eval/pass@1"]}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["step", "sample", "train", "prompts"])
+    parser.add_argument("what", choices=["step", "sample", "train", "prompts", "evaluate", "model"])
+    parser.add_argument("--model")
+    parser.add_argument("--held-out", type=Path)
     parser.add_argument("--case")
     parser.add_argument("--prompts", type=Path)
     parser.add_argument("--precision", default="float32")
@@ -257,8 +261,10 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
-    if given.what == "prompts":
-        prompts(given)
+    if given.what == "model":
+        print(embedded_folder())
+    elif given.what in ("prompts", "evaluate"):
+        {"prompts": prompts, "evaluate": evaluate}[given.what](given)
     else:
         {"step": step, "sample": sample, "train": train}[given.what](given, Seat())
 

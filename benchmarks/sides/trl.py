@@ -26,7 +26,7 @@ from benchmarks.turns import Seat
 VERSIONS = ("trl", "torch", "transformers", "accelerate")
 
 
-class _Enough(Exception):  # noqa: N818: no error
+class _Enough(Exception):  # noqa: N818
     """There are no more turns."""
 
 
@@ -100,7 +100,9 @@ def step(given: argparse.Namespace, seat: Seat) -> None:
     tokens: dict[str, int] = {}
     place = by_place(case.group)
 
-    def reward(prompts: list[str], completions: list[str], completion_ids: Any, **columns: Any) -> list[float]:
+    def reward(
+        prompts: list[str], completions: list[str], completion_ids: Any, **columns: Any
+    ) -> list[float]:
         tokens["prompt_tokens"] = sum(lengths[p] for p in dict.fromkeys(prompts))
         tokens["completion_tokens"] = sum(len(ids) for ids in completion_ids)
         return place(completions)
@@ -197,7 +199,8 @@ def train(given: argparse.Namespace, seat: Seat) -> None:
             train_dataset=Dataset.from_list(rows),
             callbacks=[until],
         )
-        seat.wait()
+        while (seat.wait() or {})["do"] == "gemm":
+            seat.answer(**facts.gemm_rate(given.precision))
         trainer.train()
         memory = facts.peak_memory_mb()
         trainer.save_model(str(given.save))

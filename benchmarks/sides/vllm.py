@@ -38,7 +38,9 @@ def main() -> None:
     round_ = 0
     while (asked := seat.wait()) is not None:
         if asked["do"] == "facts":
-            seat.answer(versions=facts.versions(*VERSIONS), threads=int(facts.environment()["OMP_NUM_THREADS"]))
+            seat.answer(
+                versions=facts.versions(*VERSIONS), threads=int(facts.environment()["OMP_NUM_THREADS"])
+            )
             continue
         round_ += 1
         llm.reset_prefix_cache()  # weights change between batches of training, so nothing may be kept from the last
@@ -56,7 +58,8 @@ def main() -> None:
         done = llm.generate(prompts, sampling, use_tqdm=False)
         seconds = time.perf_counter() - start
         seat.answer(
-            seconds=seconds, tokens=sum(len(answer.token_ids) for request in done for answer in request.outputs)
+            seconds=seconds,
+            tokens=sum(len(answer.token_ids) for request in done for answer in request.outputs),
         )
 
 
