@@ -58,6 +58,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "rewards.failure_value": (-1.0, {"on_failure": "value"}),
     "objective.preset": ("dr_grpo", {}),
     "objective.advantage": ({"name": "group_zscore", "std": "population", "eps": 1e-6}, {}),
+    "objective.ratio": ("sequence_geometric", {}),
     "objective.surrogate": ({"name": "clip", "low": 0.1, "high": 0.3, "dual": 3.0}, {}),
     "objective.aggregation": ({"name": "constant", "length": 12}, {}),
     "objective.kl.beta": (0.01, {}),
@@ -96,7 +97,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.save_rollouts": (False, {}),
     "run.save_model": (False, {}),
 }
-ONLY_ONE = {"rollout.engine", "objective.ratio", "objective.kl.estimator", "objective.kl.place"}
+ONLY_ONE = {"rollout.engine", "objective.kl.estimator", "objective.kl.place"}
 """Settings with a single choice so far."""
 
 
@@ -322,7 +323,10 @@ WRONG_TREES = [
     ("lora: {dropout: 1}", "lora.dropout: 1.0 should be less than 1"),
     ("run: {seed: -1}", "run.seed: -1 should be greater than or equal to 0"),
     ("objective: {advantage: 5}", "objective.advantage: 5 should be"),
-    ("objective: {ratio: sequence}", "objective.ratio: no ratio is called 'sequence'; there are token"),
+    (
+        "objective: {ratio: sequence}",
+        "objective.ratio: no ratio is called 'sequence'; there are sequence_geometric, sequence_product, token",
+    ),
     ("objective: {kl: {estimator: k9}}", "no KL estimator is called 'k9'; there are k3"),
 ]
 

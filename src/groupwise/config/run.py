@@ -9,11 +9,13 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
-from groupwise.config.objective import ObjectiveConfig
+from groupwise.config.objective import ADVANTAGES, ObjectiveConfig
 from groupwise.config.prompts import PromptsConfig
 from groupwise.config.rewards import RewardConfig
 from groupwise.config.rollout import RolloutConfig
 from groupwise.config.training import TrainingConfig
+from groupwise.objective.estimator import Estimator
+from groupwise.registry import find
 
 
 class RunSettings(Section):
@@ -83,7 +85,9 @@ class RunConfig(Section):
 
     def _group_size(self) -> None:
         name = self.objective.advantage.name
-        if self.rollout.group_size < 2 and ":" not in name:  # an estimator of the user's may do with one
+        if ":" in name:  # an estimator of the user's may do with one
+            return
+        if self.rollout.group_size < 2 and Estimator(find(ADVANTAGES, name)).compares:
             raise ValueError(
                 f"rollout.group_size is {self.rollout.group_size}, but the advantage {name} compares the rollouts of "
                 "a prompt with each other and needs at least 2; 8 is a common choice"

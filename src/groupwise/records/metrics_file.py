@@ -31,8 +31,8 @@ METRICS: Mapping[str, str] = {
     "reward/failed_count": "Rollouts for which a reward failed (it raised, or gave NaN or infinity); a None, for "
     "a reward that does not apply, is no failure.",
     "reward/absent_fraction": "Share of rollouts without a total reward; they are left out of the loss.",
-    "advantage/mean": "Mean advantage over the rollouts in the loss.",
-    "advantage/std": "Population std of the advantage over the rollouts in the loss.",
+    "advantage/mean": "Mean over the rollouts in the loss of the mean advantage of their trained tokens.",
+    "advantage/std": "Population std over the rollouts in the loss of the mean advantage of their trained tokens.",
     "kl/token_mean": "Mean over trained tokens of the KL estimate between policy and reference, in nats per token; "
     "over all updates of the step, of which the first sees the policy that sampled.",
     "kl/rollout_mean": "Mean over rollouts of the KL estimate summed over their tokens, in nats per rollout.",

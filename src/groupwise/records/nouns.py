@@ -119,8 +119,9 @@ class TrainingGroup:
 
     group: Group
     """The rollouts and verdicts."""
-    advantages_G: NDArray[np.float64]
-    """One per rollout; 0 for a rollout that is left out."""
+    advantages_GT: tuple[NDArray[np.float64], ...]
+    """Per rollout, shape [T]: what the policy gradient of each token is weighted with; 0 at tokens that are not trained
+    and throughout a rollout that is left out."""
     in_loss_G: BoolArray
     """True where the rollout enters the loss and its divisors (not dropped, masked or without a reward)."""
     zero_spread: bool

@@ -12,9 +12,9 @@ from groupwise.checkpoint.export import save_model
 from groupwise.health.metric import Mean, Metric, Total, combine, values
 from groupwise.records import StepRecord, TrainingGroup
 from groupwise.rollouts.collect import collect
-from groupwise.training.advantages import judge_all
+from groupwise.training.advantages import advantages, judge_all
 from groupwise.training.batch import mini_batches
-from groupwise.training.logprobs import training_groups
+from groupwise.training.logprobs import logprobs_of, training_groups
 from groupwise.training.measure import measure, peak_memory_megabytes
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
@@ -78,14 +78,15 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
     )
-    judged = judge_all(collected.groups, run.inputs.estimate, config.objective)
+    judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
-        groups = training_groups(
+        logprobs = logprobs_of(
             judged,
             policy=run.old_forward,
             reference=run.reference_forward,
             reference_weights=run.reference_weights,
         )
+    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate))
     rate = learning_rate(config.training, step - 1, run.steps)
     run.optimizer.set_rate(rate)
     with timed(clock, "time/update_seconds"):
@@ -93,7 +94,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         parts = mini_batches(rows, config.training.mini_batches) * config.training.updates_per_batch
         updates = [run.updater.update(part, first=i == 0) for i, part in enumerate(parts)]
         run.engine.load_weights(run.updater.updates, run.policy.model)
-    metrics = measure(judged) | combine(updates) | clock
+    metrics = measure(groups) | combine(updates) | clock
     seconds = collected.generate_seconds
     metrics |= {
         "kl/beta": Mean(config.objective.kl.beta, 1),
