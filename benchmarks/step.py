@@ -1,8 +1,8 @@
 """One GRPO step against TRL's, step by step in turns: writes results/step-CASE-PRECISION.json.
 
-python -m benchmarks.step short                 # 8 prompts of 46 tokens x 8 rollouts x 32 new tokens
-python -m benchmarks.step long --trl-batch 8    # 4 x 512 x 8 x 128; TRL needs less memory with 8 rollouts per pass
-python -m benchmarks.step trial                 # seconds; shows that both sides run
+python -m benchmarks.step short     # 8 prompts of 46 tokens x 8 rollouts x 32 new tokens
+python -m benchmarks.step long      # 4 prompts of 512 tokens x 8 rollouts x 128 new tokens
+python -m benchmarks.step trial     # shows in a minute that both sides run
 
 Each side lives in its own process, with the same prompts, lengths, precision, optimiser and threads. A pair is one step
 of each, next to each other in time; who goes first alternates. The first pair after a start warms up and is not kept.
@@ -22,6 +22,8 @@ from benchmarks.figures import pairs_summary
 from benchmarks.record import Record
 from benchmarks.turns import Side
 
+TRL_BATCH = {"long": 8}
+"""TRL's rollouts per forward pass where it cannot take all at once in 24 GB; else all."""
 MEMORY_GB = {"short": 16.0, "long": 16.0}
 """Both sides together; with less a run would swap, or be ended."""
 
@@ -29,7 +31,7 @@ MEMORY_GB = {"short": 16.0, "long": 16.0}
 def measure(given: argparse.Namespace) -> None:
     """Pairs until the file has as many as asked for."""
     case = CASES[given.case]
-    batch = given.trl_batch or case.rollouts
+    batch = given.trl_batch or TRL_BATCH.get(given.case, case.rollouts)
     identity = {
         "case": asdict(case),
         "precision": given.precision,
@@ -115,7 +117,11 @@ def main() -> None:
     parser.add_argument("case", choices=list(CASES))
     parser.add_argument("--pairs", type=int, default=3, help="measured pairs, those in the file included")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--trl-batch", type=int, help="TRL's rollouts per forward pass; all by default")
+    parser.add_argument(
+        "--trl-batch",
+        type=int,
+        help="TRL's rollouts per forward pass; all in the short case, 8 in the long one by default",
+    )
     parser.add_argument("--threads", type=int, default=facts.machine()["cores"])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="our configuration")
     parser.add_argument("--fresh", action="store_true", help="forget earlier pairs")
