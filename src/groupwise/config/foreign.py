@@ -38,6 +38,7 @@ OTHERS = {
     "output_dir": "run.dir",
     "overwrite_output_dir": "run.overwrite",
     "report_to": "run.sinks",
+    "max_length": "dpo.max_response_tokens",
     "eval_steps": "evaluate.every_steps",
     "train_dataset": "prompts.train",
     "eval_dataset": "prompts.held_out",
