@@ -114,8 +114,8 @@ class Keeper:
                 tried again when the next is due.
         """
         self.batch = batch
-        if not self._config.save:
-            return
+        if not self._config.save or (batch is not None and self.saved is None):
+            return  # the start comes before the first batch; without it, somebody takes steps one by one
         self._requests.may_break = False
         snapshot = _Snapshot(
             position=Position(self.step, 0 if batch is None else batch.done),
