@@ -32,7 +32,8 @@ def train(
     config: str | Path | Mapping[str, Any] | RunConfig | LoadedConfig,
     overrides: str | Sequence[str] = (),
     *,
-    rewards: Callable[..., Any] | Sequence[Callable[..., Any] | tuple[Callable[..., Any], float]] = (),
+    rewards: Callable[..., Any] | Sequence[Callable[..., Any] | tuple[Callable[..., Any], Any]] = (),
+    reward_weights: Sequence[float] | None = None,
     train: Sequence[Mapping[str, Any]] | None = None,
     held_out: Sequence[Mapping[str, Any]] | None = None,
 ) -> Result:
@@ -42,7 +43,9 @@ def train(
         config: a YAML file, the same as a mapping, or a checked configuration.
         overrides: `training.steps=10` and the like, one or a list of them.
         rewards: a function or functions in addition to the configuration's; a pair (function, weight) sets a weight
-            other than 1.
+            other than 1, and a pair (function, mapping) whatever else an entry under `rewards` has, such as
+            `{"on_failure": "drop", "timeout_seconds": 2}`.
+        reward_weights: one number per function of `rewards`, in place of pairs.
         train: rows instead of `prompts.train`, each a mapping with a prompt and any columns.
         held_out: rows instead of `prompts.held_out`.
 
@@ -57,7 +60,9 @@ def train(
     functions, words = _functions(rewards), _words(overrides)
     _check_rows("train", train)
     _check_rows("held_out", held_out)
-    inputs = read_inputs(load(config, words), rewards=functions, train=train, held_out=held_out)
+    inputs = read_inputs(
+        load(config, words), rewards=functions, weights=reward_weights, train=train, held_out=held_out
+    )
     return loop.train(setup.assemble(inputs))
 
 

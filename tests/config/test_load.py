@@ -58,6 +58,14 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "rewards.columns": ({"answer": "gold"}, {}),
     "rewards.on_failure": ("drop", {}),
     "rewards.failure_value": (-1.0, {"on_failure": "value"}),
+    "rewards.timeout_seconds": (2.5, {}),
+    "rewards.workers": (3, {}),
+    "rewards.gate.reward": ("right", {}),
+    "rewards.gate.at_least": (0.5, {"gate": {"reward": "right"}}),
+    "rewards.gate.otherwise": (-0.5, {"gate": {"reward": "right"}}),
+    "rewards.normalise": ("group", {}),
+    "rewards.smoothing": (0.9, {"normalise": "batch"}),
+    "rewards.schedule": ([[0, 0.0], [100, 1.0]], {}),
     "objective.preset": ("dr_grpo", {}),
     "objective.advantage": ({"name": "group_zscore", "std": "population", "eps": 1e-6}, {}),
     "objective.ratio": ("sequence_geometric", {}),
@@ -112,11 +120,14 @@ ONLY_ONE = {"rollout.engine"}
 
 
 def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]:
-    if key.startswith("rewards."):
-        return {"rewards": [{"name": "exact", **others, key.removeprefix("rewards."): value}]}
     tree: Any = value
-    for part in reversed(key.split(".")):
+    for part in reversed(key.removeprefix("rewards.").split(".")):
         tree = {part: tree}
+    if key.startswith("rewards."):
+        entry = {"name": "exact", **others}
+        for name, inner in tree.items():
+            entry[name] = {**entry.get(name, {}), **inner} if name == "gate" else inner
+        return {"rewards": [entry]}
     for section, values in others.items():
         tree[section] = {**values, **tree.get(section, {})}
     return tree

@@ -27,6 +27,14 @@ METRICS: Mapping[str, str] = {
     "reward/zero_spread_fraction": "Share of groups whose rewards are all equal, so that they teach nothing.",
     "reward/part/{label}/mean": "Mean of one reward, unweighted, over the rollouts where it applied.",
     "reward/part/{label}/std": "Population std of one reward, unweighted, over the rollouts where it applied.",
+    "reward/part/{label}/failed_count": "Rollouts that one reward failed on in the step: it raised, took too long, "
+    "lost its process, or gave NaN or infinity.",
+    "reward/part/{label}/weight": "Weight of one reward at this step, where it has a schedule.",
+    "reward/part/{label}/gate_closed_fraction": "Share of the rollouts it applies to whose gate was closed.",
+    "reward/part/{label}/running_std": "Std over earlier steps that one reward is divided by, where it has smoothing.",
+    "reward/part/{label}/correlation": "Pearson correlation with the total reward, over the batch, of a reward that is "
+    "only watched (weight 0).",
+    "reward/raw_mean": "Mean weighted sum before normalisation; absent where no reward is normalised.",
     "reward/logged/{name}": "Mean of what the rewards gave to `log_metric` under this name in the step.",
     "reward/failed_count": "Rollouts for which a reward failed (it raised, or gave NaN or infinity); a None, for "
     "a reward that does not apply, is no failure.",
@@ -83,6 +91,7 @@ METRICS: Mapping[str, str] = {
     "memory/peak_rss_mb": "Largest memory that the process has held so far, in megabytes of 2^20 bytes.",
     "time/generate_seconds": "Seconds spent on sampling.",
     "time/reward_seconds": "Seconds spent on scoring.",
+    "time/reward/{label}_seconds": "Seconds of all calls of one reward, added up; calls that run at a time count each.",
     "time/logprobs_seconds": "Seconds spent on the reference's log-probs, and on old ones that are not the sampler's.",
     "time/update_seconds": "Seconds spent on forward, backward and optimiser.",
     "time/record_seconds": "Seconds spent on writing the step's rollout file.",

@@ -93,6 +93,8 @@ class Verdict:
     """Each reward's own value, unweighted; None where it did not apply or failed."""
     failure: str | None = None
     """Why a reward is absent or stands in for one that failed; None when all went well."""
+    terms: Mapping[str, float] = field(default_factory=dict)
+    """What each reward added to `reward`: weight x value, after gate, stand-in and normalisation; empty without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

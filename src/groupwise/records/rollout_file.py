@@ -21,7 +21,7 @@ from groupwise.records.nouns import BoolArray, Group, Prompt, Rollout, StopReaso
 from groupwise.records.replace import replace_file
 
 SCHEMA_VERSION = 2
-"""Raised when a column changes its name, type or meaning; readers refuse what is newer than they are."""
+"""Raised when a column comes or changes its name, type or meaning; readers refuse what is newer than they are."""
 
 _VERSION_KEY = b"groupwise.rollouts.schema_version"
 
@@ -62,6 +62,13 @@ SCHEMA = pa.schema(
             "parts",
             pa.map_(pa.string(), pa.field("value", pa.float64(), nullable=True)),
             "Each reward's own value by label, unweighted; null where it did not apply or failed.",
+        ),
+        _field(
+            "terms",
+            pa.map_(pa.string(), pa.field("value", pa.float64(), nullable=False)),
+            "What each reward added to `reward` by label: weight x value, after gate, stand-in and normalisation; null "
+            "in files of version 1.",
+            nullable=True,
         ),
         _field(
             "failure",
@@ -222,6 +229,7 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "response": [rollout.text for rollout in rollouts],
         "reward": [verdict.reward for verdict in verdicts],
         "parts": [list(verdict.parts.items()) for verdict in verdicts],
+        "terms": [list(verdict.terms.items()) for verdict in verdicts],
         "failure": [verdict.failure for verdict in verdicts],
         "advantage": [scalar for scalar, _ in advantages],
         "token_advantage": [by_token for _, by_token in advantages],
@@ -345,7 +353,13 @@ def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
         for row in rows
     )
     verdicts = tuple(
-        Verdict(reward=row["reward"], parts=dict(row["parts"]), failure=row["failure"]) for row in rows
+        Verdict(
+            reward=row["reward"],
+            parts=dict(row["parts"]),
+            failure=row["failure"],
+            terms=dict(row["terms"] or {}),
+        )
+        for row in rows
     )
     references = tuple(row["ref_logprob"] for row in rows)
     return TrainingGroup(

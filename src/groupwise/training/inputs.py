@@ -58,7 +58,8 @@ class Inputs:
 def read_inputs(
     loaded: LoadedConfig,
     *,
-    rewards: Sequence[Callable[..., Any]] = (),
+    rewards: Sequence[Any] = (),
+    weights: Sequence[float] | None = None,
     train: Sequence[Mapping[str, Any]] | None = None,
     held_out: Sequence[Mapping[str, Any]] | None = None,
 ) -> Inputs:
@@ -66,7 +67,8 @@ def read_inputs(
 
     Args:
         loaded: the configuration.
-        rewards: reward functions given in Python, added to those of the configuration.
+        rewards: reward functions given in Python, added to those of the configuration; see `rewards.setup.build`.
+        weights: one per function of `rewards`.
         train: rows given in Python instead of `prompts.train`.
         held_out: rows given in Python instead of `prompts.held_out`.
 
@@ -78,7 +80,7 @@ def read_inputs(
         raise ConfigError(
             "rewards is empty, so there is nothing to learn from; name a scorer, for example [numeric]"
         )
-    scorers = build(config.rewards, base=base, functions=rewards)
+    scorers = build(config.rewards, base=base, functions=rewards, weights=weights)
     data = read_data(loaded, train=train, held_out=held_out)
     for rows in (data.train, data.held_out):
         if rows:

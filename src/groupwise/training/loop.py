@@ -15,7 +15,7 @@ from groupwise.rollouts.collect import collect
 from groupwise.training.advantages import advantages, judge_all
 from groupwise.training.batch import mini_batches
 from groupwise.training.logprobs import kl_penalties, logprobs_of, training_groups
-from groupwise.training.measure import measure, peak_memory_megabytes
+from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
 
@@ -108,9 +108,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "time/reward_seconds": Total(collected.reward_seconds),
         "tokens/per_second": Mean(metrics["tokens/generated"].value, seconds),
     }
-    metrics |= {
-        f"reward/logged/{name}": Mean.of(given) for name, given in run.inputs.rewards.take_logged().items()
-    }
+    metrics |= of_rewards(run.inputs.rewards.take_metrics())
     run.kl.end(metrics)
     for kind, sentence in questions(step, metrics, run.updater.clip_width):
         run.recorder.notice(kind, sentence)
@@ -129,7 +127,7 @@ def evaluation(run: Run, step: int) -> dict[str, Metric]:
     clock: dict[str, Metric] = {}
     with timed(clock, "time/evaluate_seconds"):
         result = run.evaluate(step)
-    run.inputs.rewards.take_logged()  # what rewards log of held-out prompts is not of the batch
+    run.inputs.rewards.take_metrics()  # what rewards say of held-out prompts is not of the batch
     run.recorder.samples(step, result.groups)
     return result.metrics | clock
 

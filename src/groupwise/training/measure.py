@@ -11,6 +11,7 @@ import numpy as np
 from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total
 from groupwise.records import Group, Rollout, StopReason, TrainingGroup
 from groupwise.records.nouns import NONE_APPLIES
+from groupwise.rewards.reward import Taken
 
 
 def measure(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
@@ -51,6 +52,12 @@ def _mean_advantages(entry: TrainingGroup) -> list[float]:
         for i, rollout in enumerate(entry.group.rollouts_G)
         if entry.in_loss_G[i] and rollout.trainable_T.any()
     ]
+
+
+def of_rewards(taken: Taken) -> dict[str, Metric]:
+    """What the rewards themselves have to say of a batch: failures by name, seconds, gates, what they logged."""
+    means: dict[str, Metric] = {name: Mean.of(given) for name, given in taken.means.items()}
+    return means | {name: Total(number) for name, number in taken.totals.items()}
 
 
 def _responses(groups: Sequence[Group]) -> dict[str, Metric]:

@@ -89,11 +89,15 @@ class Run:
         if self.updater.kl_in_loss:
             self.updater.objective = replace(self.updater.objective, beta=beta)
 
-    def score(self, step: int) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
-        """The rewards, told which step it is."""
+    def score(
+        self, step: int, *, training: bool = True
+    ) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
+        """The rewards, told which step it is and whether they become advantages."""
 
         def scored(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
-            return self.inputs.rewards.score(prompts, rollouts, step=step, max_steps=self.steps)
+            return self.inputs.rewards.score(
+                prompts, rollouts, step=step, max_steps=self.steps, training=training
+            )
 
         return scored
 
@@ -103,7 +107,7 @@ class Run:
         return evaluate(
             self.engine,
             self.held_out,
-            self.score(step),
+            self.score(step, training=False),
             config.evaluate,
             config.rollout,
             seed=(config.run.seed, -1),

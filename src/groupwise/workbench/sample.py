@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,7 +59,7 @@ def sample_group(
         trial.engine,
         trial.prompts,
         Sampling.of(config.rollout),
-        inputs.rewards.score,
+        functools.partial(inputs.rewards.score, training=True),  # as a step would, for its advantages
         group_size=config.rollout.group_size,
         seed=(config.run.seed, 0),
     )
