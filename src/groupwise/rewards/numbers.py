@@ -97,10 +97,17 @@ _SPACED = re.compile(
 _RELATED = re.compile(r"[<>≤≥≠±+]|(?<!\\)[()]|\\(?:pm|[lg]eq?|neq?)(?![a-z])")
 
 
+def characters(text: str) -> str:
+    """The text with other scripts' digits, minus signs and spaces in ASCII, and without what cannot be seen.
+
+    Spaces that do not break become U+00A0. Superscripts and vulgar fractions stay what they are.
+    """
+    return text if text.isascii() else text.translate(_PLAIN)
+
+
 def plain(text: str) -> str:
     """The text with other scripts' digits, minus signs, spaces and LaTeX's spacing spelled in ASCII."""
-    if not text.isascii():
-        text = text.translate(_PLAIN)
+    text = characters(text)
     if "\\" in text or "{," in text:
         for written, meant in _LATEX:
             text = text.replace(written, meant)
