@@ -36,7 +36,7 @@ _PLAIN = _Plain(
     {ord(c): "-" for c in "\u2212\u2013\u2010\u2011\ufe63\uff0d"}
     | {ord(c): _NBSP for c in "\u202f\u2007\u2008\u2009\u066c"}
     | {ord(c): "'" for c in "\u2019"}
-    | {ord("\u3000"): " ", ord("\u066b"): ".", ord("\u2044"): "/", ord("\u2217"): "*"}
+    | {ord("\u3000"): " ", ord("\u3002"): ".", ord("\u066b"): ".", ord("\u2044"): "/", ord("\u2217"): "*"}
     | {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 0xFF0D}  # full-width ASCII
 )
 _LATEX = ((r"\!", ""), ("{,}", ","), (r"\,", _NBSP), (r"\%", "%"), (r"\$", "$"))

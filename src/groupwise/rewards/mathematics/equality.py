@@ -100,6 +100,8 @@ def _same(gold: Shape, said: Shape, values: Values) -> bool:
     if isinstance(gold, Relation) and len(set(gold.signs)) == 1 and gold.signs[0] == r"\approx":
         gold = gold.sides[-1]
     if isinstance(gold, Value):
+        if isinstance(said, Many) and said.items and not said.braces:
+            return all(_same(gold, item, values) for item in said.items)  # one value, stated several times over
         said = _stated(said, gold, values)
         if isinstance(said, Value):
             return _same_value(gold, said, values)
@@ -139,11 +141,6 @@ def _all_reals() -> Shape:
 
 def _stated(said: Shape, gold: Value, values: Values) -> Shape:
     r"""The value that an answer with equals signs states: `x = 5`, `5 + 7 = 12`, `x = 1/3 \approx 0.33`."""
-    if isinstance(said, Many) and said.items and not said.braces:
-        # The same value several times over, `x = 5, x = 5`, is that value.
-        first = _stated(said.items[0], gold, values)
-        same = all(_stated(item, gold, values) == first for item in said.items[1:])
-        return first if same and isinstance(first, Value) else said
     if not isinstance(said, Relation) or not set(said.signs) <= {"=", r"\approx"}:
         return said
     exact = [
@@ -202,7 +199,7 @@ def _same_value(gold: Value, said: Value, values: Values) -> bool:
         return False  # `3m` may be three times m
     if gold.node.kind == "based" or said.node.kind == "based":
         return _same_based(gold.node, said.node)
-    pairs = [(gold.node, product(number(factor), said.node))]
+    pairs = [(gold.node, said.node if factor == 1 else product(number(factor), said.node))]
     if said.percent and not gold.percent:
         pairs = [(gold.node, product(number(Fraction(1, 100)), said.node))]
         if gold.node.value is None or abs(gold.node.value) >= 1:

@@ -133,7 +133,7 @@ def _value(node: Node, values: Mapping[str, Fraction], is_complex: bool) -> Any:
     parts = [_value(part, values, is_complex) for part in node.parts]
     try:
         result = _applied(node, parts, is_complex)
-    except (ZeroDivisionError, ValueError, OverflowError, mpmath.NoConvergence, TypeError) as error:
+    except (ZeroDivisionError, ValueError, OverflowError, mpmath.libmp.NoConvergence, TypeError) as error:
         raise _Outside from error
     if not is_complex and isinstance(result, mpmath.mpc):
         raise _Outside

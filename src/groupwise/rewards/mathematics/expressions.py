@@ -46,7 +46,7 @@ _NAMED = {"pi": "pi", "infinity": "infinity", "infty": "infinity"}
 _SMALL_WORDS = frozenset(
     "is it so we of to in at by or and the be he me my no on an as do go if up us but for has had his her not all are "
     "was can one two six ten yes nan inf out may how why who you any our per its too now via off let see say get got "
-    "set use try put cm mm km kg mg ml lb oz ft yd hr min sec deg mph kph rad am pm cup day ton".split()
+    "set use try put cm mm km kg mg ml lb oz ft yd hr min sec deg mph kph rad am pm cup day ton sq cu true false".split()
 )
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -69,7 +69,7 @@ def read_expression(words: Sequence[Token]) -> Node:
 def is_letters(word: str) -> bool:
     """True for a run of letters that is a product of variables, not a word of a language."""
     return len(word) == 1 or (
-        len(word) <= 3 and word.isalpha() and word not in _SMALL_WORDS and word not in FUNCTIONS and word.isascii()
+        len(word) <= 3 and word.isalpha() and word.lower() not in _SMALL_WORDS and word not in FUNCTIONS and word.isascii()
     )
 
 
@@ -154,8 +154,6 @@ class _Reader:
         if not self.take("sign", "^"):
             return node
         exponent = self.exponent()
-        if self.next_is("sign", "^"):
-            raise Unreadable("a power of a power is written without brackets")
         return power(node, exponent)
 
     def exponent(self) -> Node:

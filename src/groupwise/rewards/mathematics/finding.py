@@ -15,16 +15,17 @@ Nothing is taken from 4 out of a question, out of a sentence of the prompt, or w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from groupwise.rewards.mathematics.nodes import Unreadable
 from groupwise.rewards.mathematics.prose import leading_answer, math_as_text, starts_like_an_answer
 from groupwise.rewards.mathematics.spelling import closing
-from groupwise.rewards.numbers import characters, number_at
+from groupwise.rewards.numbers import characters
 
 MAX_STATEMENTS = 64
-"""Boxes that are looked at, from the end."""
+"""Boxes, and other statements, that are looked at, from the end."""
+MAX_READ = 50_000
+"""Characters, from the end, in which an answer is looked for once the reasoning is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,20 @@ class Found:
 
 
 _THINKING = re.compile(r"<(/?)(think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
+_CALCULATED = re.compile(r"<<[^<>\n]{0,100}>>")
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|__)([^\s*](?:[^*\n]{0,200}[^\s*])?)\1(?![\w*])")
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _BOX = re.compile(r"\\f?boxed(?![a-zA-Z])\s{0,3}|\\fbox(?![a-zA-Z])\s{0,3}")
 _MARKER = re.compile(r"(?<!#)####(?!#)[ \t\xa0]*")
 _HEADING = re.compile(r"(?:step|part|case|method|solution|problem)\b|\d+[.):][ \t]+[^\W\d]", re.IGNORECASE)
 _BETWEEN = re.compile(
     r"(?:[\s,;/$&~.]|\\[;,! ()\[\]]|\\\\|\\q?quad|\\(?:text|mathrm|textrm)\{|\}|\\\{|\\\}"
-    r"|\b(?:and|or|maybe|perhaps|possibly|either|otherwise|else|alternatively|also|could|be|it|is|might|then|so|the"
+    r"|\b(?:and|or|final|correct|my|maybe|perhaps|possibly|either|otherwise|else|alternatively|also|could|be|it|is|might|then|so|the"
     r"|answer|not)\b|\\vee|\\wedge|\\cup|[xyzabcn]\s*=)*",
     re.IGNORECASE,
 )
 _STATEMENT = re.compile(
-    r"""\b(?:answers?|final\ (?:result|value|total)|(?:correct|right)\ (?:option|choice|letter))\b
+    r"""\b(?:answers?|(?:solutions|roots|zeros|zeroes|values)(?=\ (?:of\ \S{1,20}\ )?are\b)|final\ (?:result|value|total)|(?:correct|right)\ (?:option|choice|letter))\b
         (?: [^.\n:=?!<>]{0,60}? (?: \b(?:is|are|was|equals?|will\ be|would\ be|should\ be|must\ be|becomes)\b (?:\ ?:)? | [:=] )
           | (?<=final\ answer) | (?<=Final\ Answer) | (?<=FINAL\ ANSWER) )
         [\s*_:=#>]{0,12}""",
@@ -83,13 +86,15 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
 
     Args:
         completion: the text.
-        kind: what is looked for without a statement: `value`, `choice` or `words`.
+        kind: what is looked for without a statement: `value`, `choice`, `words`, or `formula` for a formula that the
+            grammar does not know.
         prompt: the question, of which an echo is no answer; None where it is not known.
 
     Raises:
         Unreadable: there is none, or it was taken back; says why.
     """
     text = _without_reasoning(characters(completion).replace("\r\n", "\n"))
+    text = _EMPHASIS.sub(r"\2", _CALCULATED.sub("", text))
     tagged = _tagged(text)
     if tagged is not None:
         if not tagged.strip():
@@ -97,6 +102,7 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
         text = tagged
     elif prompt is not None:
         text = _without_echo(text, characters(prompt))
+    text = text[-MAX_READ:]
     found = _latest(text, kind)
     if found is not None:
         return found
@@ -166,7 +172,16 @@ def _latest(text: str, kind: str) -> Found | None:
     marker_at = marker[0] if marker else -1
     stated = _stated(text, max(box_at, marker_at), kind)
     if stated is not None:
-        return stated
+        start, answer = stated
+        before: list[tuple[int, str]] = []
+        if boxes and boxes[-1][2] >= 0:
+            before.append((boxes[-1][2] + 1, _inside(text, boxes[-1])))
+        if marker is not None:
+            before.append((text.find("\n", marker_at), marker[1]))
+        end, said = max(before, default=(-1, ""))
+        if end >= 0 and start - end < 60 and _BETWEEN.fullmatch(text[end:start]):
+            answer = _listed([said, answer])
+        return Found(answer, "statement")
     if marker is not None:
         return Found(marker[1], "marker")
     if not boxes:
@@ -239,10 +254,15 @@ def _joined(text: str, boxes: list[Box]) -> str:
         if len(between) > 60 or not _BETWEEN.fullmatch(between):
             break
         run.insert(0, box)
-    inside = list(dict.fromkeys(_inside(text, box).strip() for box in run))
-    if len(inside) == 1:
-        return inside[0]
-    return " ; ".join(inside)
+    return _listed([_inside(text, box).strip() for box in run])
+
+
+def _listed(answers: list[str]) -> str:
+    """Answers that stand side by side as one that lists them; once what is written alike."""
+    different: dict[str, str] = {}
+    for answer in answers:
+        different.setdefault(re.sub(r"[\s*_(){}.$]", "", answer), answer)
+    return " ; ".join(different.values())
 
 
 def _line(text: str, start: int) -> str:
@@ -266,17 +286,15 @@ def _marked(text: str, after: int) -> tuple[int, str] | None:
         if text[line_[1] : run[0][0]].strip():
             break
         run.insert(0, line_)
-    different = list(dict.fromkeys(item[2] for item in run))
-    if len(different) > 1:
-        return run[-1][0], " ; ".join(different)
-    return run[-1][0], leading_answer(math_as_text(different[0]))
+    answer = _listed([leading_answer(math_as_text(item[2])) for item in run])
+    return run[-1][0], answer
 
 
-def _stated(text: str, after: int, kind: str) -> Found | None:
-    """The last "the answer is" behind `after` that is followed by an answer."""
-    found: Found | None = None
+def _stated(text: str, after: int, kind: str) -> tuple[int, str] | None:
+    """The last "the answer is" behind `after` that is followed by an answer: where it stands, and the answer."""
+    found: tuple[int, str] | None = None
     denied = False
-    for match in _STATEMENT.finditer(text, max(0, after)):
+    for match in list(_STATEMENT.finditer(text, max(0, after)))[-MAX_STATEMENTS:]:
         rest = text[match.end() : match.end() + 400]
         if _DENIED.match(rest):
             found, denied = None, True
@@ -287,15 +305,13 @@ def _stated(text: str, after: int, kind: str) -> Found | None:
         if not line.strip("*_ $"):
             line = _line(text, match.end() + len(line) + 1)
         if starts_like_an_answer(line):
-            found, denied = Found(leading_answer(math_as_text(line)), "statement"), False
+            found, denied = (match.start(), leading_answer(math_as_text(line))), False
         elif kind == "words" and re.match(r"[$*_\s]*(?:\\text\s*\{)?[^\W\d_]", line):
             words = re.split(r"[.,;!?\n(]|\s(?:because|since|as|so|which|but)\s", math_as_text(line))[0]
-            found, denied = Found(words.strip(" *_"), "statement"), False
+            found, denied = (match.start(), words.strip(" *_")), False
     if denied and after < 0:
         raise Unreadable("the answer is denied, and no other is stated")
-    if found is not None and not found.text:
-        return None
-    return found
+    return found if found is not None and found[1] else None
 
 
 def _unstated(text: str, kind: str, prompt: str | None, tagged: bool) -> Found:
@@ -303,16 +319,24 @@ def _unstated(text: str, kind: str, prompt: str | None, tagged: bool) -> Found:
     stripped = text.strip().strip("*_` ")
     if not stripped:
         raise Unreadable("there is no answer")
-    lines = [line.strip() for line in stripped.split("\n") if line.strip()]
-    if len(lines) == 1 or tagged or len(stripped) <= 200:
+    lines = [line.strip() for line in stripped.split("\n") if line.strip(" $\\[]")]
+    if len(lines) <= 1 or tagged or r"\begin{" in stripped:
         whole = _bare(stripped, kind)
         if whole is not None:
             return Found(whole, "whole")
+    if not lines:
+        raise Unreadable("there is no answer")
     if stripped.endswith("?") or re.search(r"\?\s*[\"')*]*$", stripped):
         raise Unreadable("it ends in a question")
+    if len(lines) > 2 and all(re.fullmatch(r"[-+$]?[\d.,]*\d[.,;]?", line) for line in lines[-3:]):
+        raise Unreadable("it ends in a list of numbers")
     last = _bare(lines[-1], kind)
     if last is not None and not _echoes(lines[-1], prompt):
         return Found(last, "whole")
+    if kind == "formula" and len(lines) == 1 and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", stripped):
+        return Found(math_as_text(stripped).strip(), "whole")
+    if last is None and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{2,}", lines[-1]):
+        raise Unreadable("its last line is a formula that cannot be read")
     if kind == "choice":
         return Found(_last_choice(stripped), "whole")
     if kind == "words":
@@ -365,7 +389,9 @@ def _last_choice(text: str) -> str:
 
 def _last_words(text: str, last_line: str) -> str:
     first = re.match(r"\W{0,3}(yes|no|true|false)\b", text, re.IGNORECASE)
-    if first is not None and not re.match(r"\W{0,3}(?:yes|no|true|false)\W+(?:or|and)\b", text, re.IGNORECASE):
+    if first is not None and not re.match(
+        r"\W{0,3}(?:yes|no|true|false)\W+(?:or|and|yes|no|true|false)\b", text, re.IGNORECASE
+    ):
         return first[1]
     return last_line
 
@@ -403,21 +429,13 @@ def _last_value(text: str, prompt: str | None) -> Found:
     return Found(answer, where)
 
 
-_DIGIT = re.compile(r"[-+]?[$€£¥₹]?[-+]?(?:\d|\.\d|[½¼¾⅓-⅞])")
-
-
 def _last_number(text: str) -> int | None:
     """Where the last number of a text begins, its sign and currency included."""
     start = None
     for match in re.compile(r"(?<![\w.,/^])\d[\d.,'\xa0_/:]*|[½¼¾⅐-⅞]|√\S").finditer(text):
         start = match.start()
     if start is None:
-        digits = list(re.finditer(r"\d", text[-300:]))
-        if not digits:
-            return None
-        start = max(0, len(text) - 300) + digits[-1].start()
-        while start > 0 and text[start - 1].isdigit():
-            start -= 1
+        return None
     begin = start
     while begin > 0 and text[begin - 1] in "-+$€£¥₹.√" and start - begin < 3:
         begin -= 1
@@ -429,4 +447,3 @@ def _last_number(text: str) -> int | None:
     return begin
 
 
-_ = (number_at, Callable, _DIGIT)

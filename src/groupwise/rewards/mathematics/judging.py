@@ -29,9 +29,11 @@ class Gold:
 
     @property
     def kind(self) -> str:
-        """What is looked for in a completion: `value`, `choice` or `words`."""
+        """What is looked for in a completion: `value`, `choice`, `words`, or `formula` for what is not known here."""
+        if self.fault is not None:
+            return "formula"
         if not self.shapes or not isinstance(self.shapes[0], Words):
-            return "value"
+            return "words" if self.shapes and self.shapes[0] == Many((), braces=True) else "value"
         return "choice" if len(self.shapes[0].text) == 1 else "words"
 
 

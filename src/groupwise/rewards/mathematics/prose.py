@@ -26,7 +26,9 @@ _VALUE = re.compile(
       | [A-J](?![A-Za-z'])
       | [a-zA-Z](?:_\{?\w\}?|\([a-z]\))?\s*(?:[=<>≤≥^+*/)-]|\\(?:le|ge|in|ne|lt|gt|cdot)\b)
       | [a-z](?=[\s.,;$*]*$)
-      | (?:yes|no|true|false|sqrt|pi|infinity|zero|none|undefined|dne)\b(?!\s+(?:real\s+)?[a-z]{3,})
+      | (?:(?:twen|thir|for|fif|six|seven|eigh|nine)ty|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve
+           |(?:thir|four|fif|six|seven|eigh|nine)teen)\b(?!\ of\b)
+      | (?:yes|no|true|false|sqrt|pi|infinity|none|undefined|dne)\b(?!\s+(?:real\s+)?[a-z]{3,})
       | no\ (?:real\ )?solutions?\b
       | (?:sin|cos|tan|ln|log|max|min)\s?\(""",
     re.VERBOSE,
@@ -147,7 +149,7 @@ def leading_answer(text: str) -> str:
         if chunk.isspace():
             continue
         if chunk[0] in "([{":
-            if depth == 0 and chunk == "(" and seen and re.match(r"\s*[A-Za-z]{2,}", rest) and not _function_before(text, at):
+            if depth == 0 and chunk == "(" and seen and _is_aside(text, at):
                 ended = at
                 break
             depth += 1
@@ -201,9 +203,11 @@ def leading_answer(text: str) -> str:
     return text[begin:ended].rstrip(" ,;:*_\n")
 
 
-def _function_before(text: str, at: int) -> bool:
-    before = re.search(r"([A-Za-z]+)\s?$", text[max(0, at - 8) : at])
-    return before is not None and (before[1] in FUNCTIONS or len(before[1]) == 1)
+def _is_aside(text: str, at: int) -> bool:
+    """Whether a bracket behind a space holds words, not a part of the answer."""
+    inside = re.match(r"\([^()\n]{0,200}", text[at : at + 202])
+    words = re.findall(r"[A-Za-z]{2,}", _MATH_WORDS.sub(" ", inside[0])) if inside else []
+    return text[at - 1 : at].isspace() and any(word not in FUNCTIONS and word not in GREEK for word in words)
 
 
 def _goes_on(rest: str) -> bool:

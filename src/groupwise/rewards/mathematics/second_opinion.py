@@ -74,6 +74,14 @@ def _as_fraction(match: re.Match[str]) -> str:
     return rf"{{\frac{{{value.numerator}}}{{{value.denominator}}}}}"
 
 
+def _done(expression: Any) -> Any:
+    """With its sums, integrals and limits worked out where sympy can."""
+    try:
+        return expression.doit()
+    except Exception:
+        return expression
+
+
 def same(gold: str, answer: str) -> bool:
     """Whether math-verify finds the two equal. False where it cannot read the answer.
 
@@ -85,6 +93,7 @@ def same(gold: str, answer: str) -> bool:
     right = parse(gold)
     try:
         said = parse(answer)
-        return bool(sympy_expr_eq(right, said, float_rounding=15, numeric_precision=30))
+        pairs = [(right, said), (_done(right), _done(said))]
+        return any(sympy_expr_eq(a, b, float_rounding=15, numeric_precision=30) for a, b in pairs)
     except Exception:  # whatever sympy raises on what it was handed: it is not shown to be equal
         return False

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from groupwise.rewards.mathematics import units
-from groupwise.rewards.mathematics.expressions import is_letters, read_expression
-from groupwise.rewards.mathematics.nodes import Node, Unreadable, constant, negative, number
-from groupwise.rewards.mathematics.spelling import closing, spell
+from groupwise.rewards.mathematics.expressions import FUNCTIONS, is_letters, read_expression
+from groupwise.rewards.mathematics.nodes import Node, Unreadable, constant, negative, number, product
+from groupwise.rewards.mathematics.spelling import spell
 from groupwise.rewards.mathematics.tokens import Token, tokens
 
 MAX_ANSWER = 1000
@@ -104,6 +104,17 @@ _NO_ANSWER = frozenset(
     "see figure graph diagram picture table proof prove above below vary varies answer answers solution n/a na unknown "
     "nan null tbd todo missing blank none omitted unavailable text error undefined? the of to and in explanation".split()
 )
+_NONE = frozenset({"n/a", "na", "n.a", "none", "null", "nan", "?", "-", "tbd", "unknown"})
+_COUNT = {
+    word: Fraction(i)
+    for i, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+        "eighteen nineteen".split()
+    )
+} | {
+    word: Fraction(10 * i)
+    for i, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
+}
 _PHRASES = {
     "dne": "does not exist",
     "no solution": "no solution",
@@ -161,9 +172,17 @@ def _readings(text: str, gold: bool) -> tuple[Shape, ...]:
     cleaned = clean(text)
     if not cleaned:
         raise Unreadable("it is empty")
+    if gold and cleaned.lower() in _NONE:
+        raise Unreadable("it says that there is no answer")
     choice = _choice(cleaned, gold)
-    spelled = spell(cleaned)
+    spelled = re.sub(r"^(\d+) to (\d+)$", r"\1:\2", spell(cleaned))
     found: list[Shape] = [] if choice is None else [choice]
+    clock = re.fullmatch(r"(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m\.?", spelled, re.IGNORECASE)
+    if clock:
+        return (Words(f"{int(clock[1])}:{clock[2] or '00'} {clock[3].lower()}m"),)
+    counted = _counted(spelled)
+    if counted is not None:
+        found.append(counted)
     reason = "it is no answer"
     try:
         words = tokens(spelled)
@@ -193,6 +212,33 @@ def _glued(figures: str, unit: str) -> Value:
     if not isinstance(value, Value) or read is None:
         raise Unreadable("no number stands before the unit")
     return Value(value.node, unit=read[0], sure=False)
+
+
+def _counted(text: str) -> Value | None:
+    """A number in English words, perhaps with a unit: `twenty-one`, `one hundred and five apples`, `two thirds`."""
+    words = re.findall(r"[a-z]+", text.lower()) if re.fullmatch(r"[A-Za-z][A-Za-z ,-]{0,80}", text) else []
+    if not words or words[0] not in _COUNT:
+        return None
+    total_, part, used = Fraction(0), Fraction(0), 0
+    for i, word in enumerate(words):
+        if word in _COUNT:
+            if used and words[i - 1] in _COUNT and not (part % 100 >= 20 and part % 10 == 0 and 0 < _COUNT[word] < 10):
+                return None  # "two three" is no number
+            part += _COUNT[word]
+        elif word == "hundred" and part:
+            part *= 100
+        elif word in ("thousand", "million", "billion", "trillion") and part:
+            total_, part = total_ + part * units.SCALES[word], Fraction(0)
+        elif word == "and" and i + 1 < len(words) and words[i + 1] in _COUNT and words[i - 1] not in _COUNT:
+            continue
+        else:
+            break
+        used = i + 1
+    behind = [Token("word", word, True) for word in words[used:]]
+    read = units.read_unit(behind) if behind else (None, Fraction(1))
+    if read is None or any(word in _COUNT or word in ("or", "and") for word in words[used:]):
+        return None
+    return Value(number((total_ + part) * read[1]), unit=read[0])
 
 
 def _choice(text: str, gold: bool) -> Words | None:
@@ -344,7 +390,10 @@ def _relation(words: Sequence[Token]) -> Shape | None:
         return _shape(parts[1])
     if any(not part for part in parts):
         raise Unreadable("a side of it is missing")
-    return Relation(tuple(_shape(part) for part in parts), tuple(signs))
+    sides = tuple(_shape(part) for part in parts)
+    if signs == ["="] and isinstance(sides[0], Group):
+        return sides[1]  # `(x, y) = (8, 5)` says the pair
+    return Relation(sides, tuple(signs))
 
 
 def _bracketed(words: Sequence[Token]) -> Shape | None:
@@ -355,8 +404,6 @@ def _bracketed(words: Sequence[Token]) -> Shape | None:
         return Group("(", (Value(negative(constant("infinity"))), Value(constant("infinity"))), ")")
     if first.kind == "command" and first.text == "begin":
         return _matrix(words)
-    if first.kind == "command" and first.text == "langle" and last.text == "rangle":
-        return Group("(", _items(words[1:-1]), ")")
     if _closes(words, 0) != len(words) - 1:
         return None
     inside = words[1:-1]
@@ -374,6 +421,8 @@ def _bracketed(words: Sequence[Token]) -> Shape | None:
             if len({len(row) for row in rows}) == 1:
                 return Matrix(rows)
         return Group(first.text, items, last.text)
+    if isinstance(items[0], Matrix):
+        return items[0]
     if first.text == "[" or last.text == "]":
         return Group(first.text, items, last.text) if first.text == "[" and last.text == "]" else None
     return items[0] if not isinstance(items[0], Value) else None
@@ -439,9 +488,9 @@ def _value(words: Sequence[Token]) -> Value:
         if read is None:
             raise Unreadable("what stands behind the number is no unit")
         if read[1] != 1:
-            from groupwise.rewards.mathematics.nodes import product
-
             node = product(node, number(read[1]))
+        if not read[0].is_measure and not any(t.kind in ("number", "command") for t in words):
+            raise Unreadable("it is words, not a number")
         if unit is None and (read[0].dimensions or read[0].nouns):
             unit = read[0]
     return Value(node, percent=percent, unit=unit)
@@ -450,21 +499,24 @@ def _value(words: Sequence[Token]) -> Value:
 def _unit_starts(words: Sequence[Token]) -> int:
     r"""Where the unit begins: at the first text, degree sign, currency sign, or word that is no part of an expression."""
     depth = 0
+    applied = False  # degrees within `\sin 60^\circ` are part of the expression
     for i, token in enumerate(words):
         if token.kind == "sign":
             depth += (token.text in "([{") - (token.text in ")]}")
+        applied = applied or (token.text in FUNCTIONS and token.kind in ("command", "word"))
         if depth or i == 0:
             continue
         if token.kind == "text" or (token.kind == "sign" and token.text in units._CURRENCY):
             return i
-        if token.kind == "sign" and token.text == "^" and _is_degree(words[i + 1 : i + 2]):
+        if token.kind == "sign" and token.text == "^" and _is_degree(words[i + 1 : i + 2]) and not applied:
             rest = words[i + 2 :]
             if not rest or rest[0].kind in ("text", "word"):
                 return i
         if token.kind == "word" and not is_letters(token.text) and _starts_unit(token, words[i - 1]):
             return i
-        if token.kind == "word" and token.spaced and words[i - 1].kind == "number" and units.is_unit(token.text):
-            return i
+        if token.kind == "word" and token.spaced and words[i - 1].kind == "number":
+            if units.is_unit(token.text) or (len(token.text) > 2 and token.text not in FUNCTIONS):
+                return i
     return len(words)
 
 
@@ -473,15 +525,9 @@ def _is_degree(words: Sequence[Token]) -> bool:
 
 
 def _starts_unit(token: Token, before: Token) -> bool:
-    from groupwise.rewards.mathematics.expressions import FUNCTIONS
-
     if before.kind == "sign" and before.text in "+-*/^_(":
         return False
     if token.text in FUNCTIONS and token.text not in ("min", "sec", "deg"):
         return False
     return not (token.text in ("pi", "infinity", "sqrt"))
 
-
-def end_of_braces(text: str, start: int) -> int | None:
-    """See `spelling.closing`."""
-    return closing(text, start)

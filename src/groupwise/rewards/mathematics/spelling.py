@@ -55,8 +55,8 @@ _SIGNS = {
     "℃": r"^\circ C",
     "℉": r"^\circ F",
     "∶": ":",
-    "⟨": r"\langle ",
-    "⟩": r"\rangle ",
+    "⟨": "(",
+    "⟩": ")",
     "…": r"\ldots ",
     "⋯": r"\ldots ",
     "−": "-",
@@ -106,6 +106,8 @@ _SAME = {
     "lt": "<",
     "gt": ">",
     "colon": ":",
+    "langle": "(",
+    "rangle": ")",
     "mid": "|",
     "vert": "|",
     "lvert": "|",
@@ -133,15 +135,15 @@ _SAME = {
 }
 _DROPPED = frozenset(
     "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
-    "scriptstyle limits nolimits hfill noindent centering boldmath rm bf it sf tt large Large small".split()
+    "scriptstyle limits nolimits hfill noindent centering boldmath rm bf it sf tt large Large small "
+    "mathbf mathit mathsf mathtt mathnormal boldsymbol bm bold pmb".split()
 )
 _FONTS = frozenset(
-    "text textbf textit textrm textsf texttt textnormal textsc emph mbox hbox mathrm mathbf mathit mathsf mathtt "
-    "mathnormal boldsymbol bm bold pmb operatorname underline".split()
+    "text textbf textit textrm textsf texttt textnormal textsc emph mbox hbox mathrm operatorname underline".split()
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 _FONT = re.compile(r"\\text\s*\{")
-_SPACES = re.compile(r"\\[;: ~>]|~|\\(?:quad|qquad|enspace|thinspace|hspace\{[^{}]{0,20}\}|medspace)(?![A-Za-z])")
+_SPACES = re.compile(r"(?<!\\)\\[;: ~>]|~|\\(?:quad|qquad|enspace|thinspace|hspace\{[^{}]{0,20}\}|medspace)(?![A-Za-z])")
 _PLAIN_INSIDE = re.compile(r"\s*[-+]?[\d\s.,/()%$:=^\\]*\d[\d\s.,/()%$:=^]*")
 
 
@@ -187,7 +189,7 @@ def _command(match: re.Match[str]) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    r"""`\text{5}` as `5` and `\mathbf{v}` as `v`: fonts around what is no word. `\left.` leaves its dot; it goes."""
+    r"""`\text{5}` as `5` and `\mathrm{e}` as `e`: fonts around what is no word and no unit."""
     if r"\text" not in text:
         return text
     pieces, at = [], 0
@@ -198,7 +200,7 @@ def _unwrapped(text: str) -> str:
         if end is None:
             break
         inside = text[match.end() : end]
-        if _PLAIN_INSIDE.fullmatch(inside) or len(inside.strip()) == 1:
+        if _PLAIN_INSIDE.fullmatch(inside) or inside.strip() in ("e", "i"):
             pieces += [text[at : match.start()], " ", inside, " "]
             at = end + 1
     pieces.append(text[at:])

@@ -237,7 +237,7 @@ def _pieces(words: Sequence[Token]) -> list[str] | None:
     for piece in joined:
         if merged and merged[-1] == "-" and piece.isdigit():
             merged[-1] = "-" + piece
-        elif merged and merged[-1] == "degree" and piece in ("C", "F", "Celsius", "Fahrenheit", "celsius", "fahrenheit"):
+        elif merged and merged[-1] in ("degree", "degrees") and piece in ("C", "F", "Celsius", "Fahrenheit", "celsius", "fahrenheit"):
             merged[-1] = "celsius" if piece[0] in "Cc" else "fahrenheit"
         else:
             merged.append(piece)

@@ -86,6 +86,8 @@ def _answer(request: dict[str, Any], asked: mmap.mmap | None) -> int:
         verdict = decide(request["gold"], request["answer"], tuple(request["boxes"]))
     except (MemoryError, RecursionError):
         verdict = "memory"
+    except Exception as error:  # a fault of ours; the run goes on and says so
+        verdict = f"fault: {type(error).__name__}: {error}"[:200]
     if timed:
         signal.setitimer(signal.ITIMER_PROF, 0)
     if asked is not None:

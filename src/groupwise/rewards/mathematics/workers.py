@@ -140,7 +140,7 @@ class Workers:
         self._places = threading.BoundedSemaphore(MOST)
 
     def judge(self, requests: Sequence[Request], *, seconds: float) -> list[str]:
-        """The verdict of each: `same`, `different`, `unreadable`, `time`, `memory` or `died`.
+        """The verdict of each: `same`, `different`, `unreadable`, `time`, `memory`, `died`, or `fault: ` and a reason.
 
         Args:
             requests: comparisons, in any number.

@@ -125,4 +125,9 @@ def _judged(requests: Sequence[workers.Request], seconds: float) -> list[bool]:
     """Whether each is right; what is asked more than once is compared once."""
     different = list(dict.fromkeys(requests))
     verdicts = dict(zip(different, workers.shared().judge(different, seconds=seconds), strict=True))
+    for request, verdict in verdicts.items():
+        if verdict == "died" or verdict.startswith("fault"):
+            _log.warning(
+                "math_answer could not compare %.80r with %.80r (%s), and scored 0", request.answer, request.gold, verdict
+            )
     return [verdicts[request] == "same" for request in requests]
