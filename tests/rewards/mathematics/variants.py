@@ -943,5 +943,18 @@ WRONG: dict[str, list[tuple[str, str]]] = {
 }
 """Completions that must not be paid."""
 
-UNREADABLE = ["", " ", "see the figure", "See figure above.", "N/A", "none", "nan", "?", "answers will vary", "#### ", r"\boxed{}", "\\text{}"]
+UNREADABLE = [
+    "",
+    " ",
+    "see the figure",
+    "See figure above.",
+    "N/A",
+    "none",
+    "nan",
+    "?",
+    "answers will vary",
+    "#### ",
+    r"\boxed{}",
+    "\\text{}",
+]
 """Golds with which nothing can be compared."""

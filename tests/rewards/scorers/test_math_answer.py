@@ -49,7 +49,10 @@ def test_gsm8k_solutions_score_one_in_every_form_and_altered_ones_zero_on_every_
     for row, gold in enumerate(golds):
         value = figure(gold)
         form = FORMS[row % len(FORMS)]
-        wrong = [form.format(other) for other in (value - 1, value + 1, value * 10, -value, value // 10 * 10 + (value + 3) % 10)]
+        wrong = [
+            form.format(other)
+            for other in (value - 1, value + 1, value * 10, -value, value // 10 * 10 + (value + 3) % 10)
+        ]
         wrong = [text for text in wrong if text != form.format(value)]
         assert math_answer(wrong, [gold] * len(wrong)) == [0.0] * len(wrong), gold[-20:]
 
@@ -123,7 +126,9 @@ def _in_child(pipe: Any) -> None:
 def test_b06_it_works_in_a_daemonic_worker_process(method: str) -> None:
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip("this system does not fork")
-    assert score(r"\sqrt{8}", r"2\sqrt{2}") == 1.0  # a process of this one is running; a fork must not share it
+    assert (
+        score(r"\sqrt{8}", r"2\sqrt{2}") == 1.0
+    )  # a process of this one is running; a fork must not share it
     context = multiprocessing.get_context(method)
     here, there = context.Pipe()
     child = context.Process(target=_in_child, args=(there,), daemon=True)
@@ -138,11 +143,14 @@ def test_b07_an_unreadable_gold_is_no_reward_and_is_counted(caplog: pytest.LogCa
     logged: list[tuple[str, float]] = []
     golds = ["see the figure", "", "5", "5"]
     with caplog.at_level(logging.WARNING):
-        scores = math_answer(["see the figure", "", "5", "6"], golds, log_metric=lambda *pair: logged.append(pair))
+        scores = math_answer(
+            ["see the figure", "", "5", "6"], golds, log_metric=lambda *pair: logged.append(pair)
+        )
     assert scores == [None, None, 1.0, 0.0]
     assert logged == [("math_answer_unreadable", 0.5)]
     rewards = build(
-        [RewardConfig(name="math_answer"), RewardConfig(name="length", weight=0.5, settings={"target": 3})], base=HERE
+        [RewardConfig(name="math_answer"), RewardConfig(name="length", weight=0.5, settings={"target": 3})],
+        base=HERE,
     )
     verdicts = values(rewards, ["see the figure", "5"], columns={"answer": ["see the figure", "5"]})
     assert verdicts[1] == 1.0
@@ -168,7 +176,9 @@ def test_b09_unicode_means_what_it_shows() -> None:
     assert score("４２", "42") == 1.0
 
 
-@pytest.mark.parametrize("said", ["5", "5.0", r"\boxed{5}", "5 apples", "five", "5/1", "10/2", "x = 5", "$5.00"])
+@pytest.mark.parametrize(
+    "said", ["5", "5.0", r"\boxed{5}", "5 apples", "five", "5/1", "10/2", "x = 5", "$5.00"]
+)
 def test_five_is_five(said: str) -> None:
     assert score(said, "5") == 1.0
     assert score(said, 5) == 1.0
@@ -209,7 +219,13 @@ def test_what_the_grammar_does_not_know_goes_to_math_verify() -> None:
 def test_nothing_is_evaluated_as_code(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     code = f"__import__('pathlib').Path({str(trace)!r}).touch()"
-    for text in (code, rf"\boxed{{{code}}}", f"The answer is {code}", f"<answer>{code}</answer>", rf"\text{{{code}}}"):
+    for text in (
+        code,
+        rf"\boxed{{{code}}}",
+        f"The answer is {code}",
+        f"<answer>{code}</answer>",
+        rf"\text{{{code}}}",
+    ):
         assert score(text, "5") == 0.0
         assert score("5", text) in (None, 0.0)
         assert score(text, r"\int_0^2 x\,dx") == 0.0
@@ -233,4 +249,6 @@ def test_hostile_text_takes_time_linear_in_its_length() -> None:
         hostile = (piece * (50_000 // len(piece)))[:50_000]
         began = time.process_time()
         math_answer([hostile, hostile + " 5", "5"], ["5", "5", hostile])
-        assert time.process_time() - began < 4, piece  # about 0.3; a pattern that backtracks would take minutes
+        assert time.process_time() - began < 4, (
+            piece
+        )  # about 0.3; a pattern that backtracks would take minutes

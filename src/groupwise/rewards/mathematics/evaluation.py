@@ -25,11 +25,11 @@ ENOUGH = 3
 """Points at which both must have a value."""
 
 
-class Unknown(Exception):
+class UnknownValueError(Exception):
     """The values cannot be computed, so nothing is decided."""
 
 
-class _Outside(Exception):
+class _OutsideError(Exception):
     """There is no value at this point."""
 
 
@@ -37,7 +37,7 @@ def same_values(a: Node, b: Node) -> bool:
     """Whether two expressions are equal wherever both have a value.
 
     Raises:
-        Unknown: there are too few points at which both have one.
+        UnknownValueError: there are too few points at which both have one.
     """
     names = sorted(symbols(a) | symbols(b))
     modes = [True] if "i" in constants(a) | constants(b) else [False, True]
@@ -46,7 +46,7 @@ def same_values(a: Node, b: Node) -> bool:
         for point in range(POINTS if names else 1):
             try:
                 alike = _alike_at(a, b, {name: _coordinate(name, point) for name in names}, is_complex)
-            except _Outside:
+            except _OutsideError:
                 continue
             if not alike:
                 return False
@@ -55,7 +55,7 @@ def same_values(a: Node, b: Node) -> bool:
                 break
         if met >= (ENOUGH if names else 1):
             return True
-    raise Unknown
+    raise UnknownValueError
 
 
 def ratio(a: Node, b: Node) -> int:
@@ -64,13 +64,13 @@ def ratio(a: Node, b: Node) -> int:
     So `a = 0` and `b = 0` are one equation unless this is 0, and `a < 0` is `b < 0` if it is 1, `b > 0` if it is -1.
 
     Raises:
-        Unknown: there are too few points at which both have a value.
+        UnknownValueError: there are too few points at which both have a value.
     """
     import mpmath
 
     names = sorted(symbols(a) | symbols(b))
     if not names:
-        raise Unknown
+        raise UnknownValueError
     first: Any = None
     met = 0
     with mpmath.workdps(DIGITS):
@@ -78,7 +78,7 @@ def ratio(a: Node, b: Node) -> int:
             values = {name: _coordinate(name, point) for name in names}
             try:
                 over, under = _value(a, values, False), _value(b, values, False)
-            except _Outside:
+            except _OutsideError:
                 continue
             if under == 0 or over == 0:
                 if under != over:
@@ -91,7 +91,7 @@ def ratio(a: Node, b: Node) -> int:
                 return 0
             met += 1
     if met < ENOUGH:
-        raise Unknown
+        raise UnknownValueError
     return 1 if first > 0 else -1
 
 
@@ -134,11 +134,11 @@ def _value(node: Node, values: Mapping[str, Fraction], is_complex: bool) -> Any:
     try:
         result = _applied(node, parts, is_complex)
     except (ZeroDivisionError, ValueError, OverflowError, mpmath.libmp.NoConvergence, TypeError) as error:
-        raise _Outside from error
+        raise _OutsideError from error
     if not is_complex and isinstance(result, mpmath.mpc):
-        raise _Outside
+        raise _OutsideError
     if mpmath.isnan(result) or mpmath.isinf(result):
-        raise _Outside
+        raise _OutsideError
     return result
 
 
@@ -153,7 +153,7 @@ def _constant(name: str, is_complex: bool) -> Any:
         return mpmath.mpc(0, 1)
     if name == "infinity":
         return _hidden("infinity")
-    raise _Outside
+    raise _OutsideError
 
 
 def _hidden(key: str) -> Any:
@@ -181,7 +181,7 @@ def _applied(node: Node, parts: list[Any], is_complex: bool) -> Any:
     x = parts[0]
     if name == "ln":
         if not is_complex and x <= 0:
-            raise _Outside
+            raise _OutsideError
         return mpmath.log(x)
     known = _FUNCTIONS.get(name)
     if known is None:
@@ -192,7 +192,10 @@ def _applied(node: Node, parts: list[Any], is_complex: bool) -> Any:
 
 
 _FUNCTIONS = {
-    **{name: name for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "floor", "ceil")},
+    **{
+        name: name
+        for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "floor", "ceil")
+    },
     "arcsin": "asin",
     "arccos": "acos",
     "arctan": "atan",
@@ -213,7 +216,7 @@ def _power(node: Node, base: Any, exponent: Any, is_complex: bool) -> Any:
     import mpmath
 
     if base == 0 and not (isinstance(exponent, mpmath.mpf) and exponent > 0):
-        raise _Outside
+        raise _OutsideError
     if base != 0:
         size = abs(exponent) * (abs(mpmath.log(abs(base), 10)) + 1)
         if size > MAX_DIGITS:
@@ -223,5 +226,5 @@ def _power(node: Node, base: Any, exponent: Any, is_complex: bool) -> Any:
         root = (-base) ** (mpmath.mpf(wanted.numerator) / wanted.denominator)
         return root if wanted.numerator % 2 == 0 else -root
     if not is_complex and base < 0 and exponent != mpmath.floor(exponent):
-        raise _Outside
+        raise _OutsideError
     return base**exponent

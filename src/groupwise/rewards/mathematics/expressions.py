@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from groupwise.rewards.mathematics.nodes import (
     Node,
-    Unreadable,
+    UnreadableError,
     based,
     constant,
     function,
@@ -30,23 +30,25 @@ from groupwise.rewards.mathematics.nodes import (
 )
 from groupwise.rewards.mathematics.spelling import GREEK
 from groupwise.rewards.mathematics.tokens import Token
+from groupwise.rewards.mathematics.vocabulary import vocabulary
 
 MAX_DEPTH = 40
 """Most brackets within brackets that are read."""
 
-FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc asin acos atan sinh cosh tanh ln log exp sqrt "
-    "abs floor ceil min max gcd lcm binom cbrt sgn det Re Im arg factorial".split()
+FUNCTIONS = vocabulary(
+    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc asin acos atan sinh cosh tanh ln "
+    "log exp sqrt abs floor ceil min max gcd lcm binom cbrt sgn det Re Im arg factorial"
 )
 _INVERSE = {name: "arc" + name for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
 _ALIAS = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "ceiling": "ceil"}
 _LISTED = frozenset({"min", "max", "gcd", "lcm"})
 _APPLIED = frozenset("fg")
 _NAMED = {"pi": "pi", "infinity": "infinity", "infty": "infinity"}
-_SMALL_WORDS = frozenset(
-    "is it so we of to in at by or and the be he me my no on an as do go if up us but for has had his her not all are "
-    "was can one two six ten yes nan inf out may how why who you any our per its too now via off let see say get got "
-    "set use try put cm mm km kg mg ml lb oz ft yd hr min sec deg mph kph rad am pm cup day ton sq cu true false".split()
+_SMALL_WORDS = vocabulary(
+    "is it so we of to in at by or and the be he me my no on an as do go if up us but for has had his her "
+    "not all are was can one two six ten yes nan inf out may how why who you any our per its too now via "
+    "off let see say get got set use try put cm mm km kg mg ml lb oz ft yd hr min sec deg mph kph rad am "
+    "pm cup day ton sq cu true false"
 )
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -55,21 +57,25 @@ def read_expression(words: Sequence[Token]) -> Node:
     """The tree of a whole expression.
 
     Raises:
-        Unreadable: the words are no expression, it divides by zero, or it is nested too deeply.
+        UnreadableError: the words are no expression, it divides by zero, or it is nested too deeply.
     """
     reader = _Reader(words)
     if not words:
-        raise Unreadable("nothing is there")
+        raise UnreadableError("nothing is there")
     node = reader.sum()
     if reader.at < len(reader.words):
-        raise Unreadable(f"{reader.words[reader.at].text!r:.40} was not expected")
+        raise UnreadableError(f"{reader.words[reader.at].text!r:.40} was not expected")
     return node
 
 
 def is_letters(word: str) -> bool:
     """True for a run of letters that is a product of variables, not a word of a language."""
     return len(word) == 1 or (
-        len(word) <= 3 and word.isalpha() and word.lower() not in _SMALL_WORDS and word not in FUNCTIONS and word.isascii()
+        len(word) <= 3
+        and word.isalpha()
+        and word.lower() not in _SMALL_WORDS
+        and word not in FUNCTIONS
+        and word.isascii()
     )
 
 
@@ -96,7 +102,7 @@ class _Reader:
 
     def expect(self, sign: str) -> None:
         if not self.take("sign", sign):
-            raise Unreadable(f"a {sign} is missing")
+            raise UnreadableError(f"a {sign} is missing")
 
     def sum(self) -> Node:
         parts = [self.product()]
@@ -110,9 +116,9 @@ class _Reader:
     def product(self, *, in_function: bool = False) -> Node:
         node = self.signed()
         while True:
-            if not in_function and self.take("sign", "/"):
-                node = quotient(node, self.signed())
-            elif not in_function and self.take("command", "div"):
+            if (not in_function and self.take("sign", "/")) or (
+                not in_function and self.take("command", "div")
+            ):
                 node = quotient(node, self.signed())
             elif not in_function and (self.take("sign", "*") or self.take("command", "cdot")):
                 node = product(node, self.signed())
@@ -128,15 +134,18 @@ class _Reader:
         if token.kind == "word":
             if in_function and _function_name(token.text):
                 return False
-            return is_letters(token.text) or token.text in _NAMED or _function_name(token.text) is not None or (
-                token.text in GREEK
+            return (
+                is_letters(token.text)
+                or token.text in _NAMED
+                or _function_name(token.text) is not None
+                or (token.text in GREEK)
             )
         if token.kind == "command":
             if in_function and (token.text in FUNCTIONS and token.text not in ("sqrt", "binom")):
                 return False
             return token.text in _ATOM_COMMANDS or token.text in FUNCTIONS or token.text.lower() in GREEK
         if token.kind == "sign":
-            return token.text in "([{" and not in_function or (token.text == "{" and in_function)
+            return (token.text in "([{" and not in_function) or (token.text == "{" and in_function)
         # A number right behind something else is no product: `1 2`, `x2`. Behind a bracket or a fraction it is.
         before = self.words[self.at - 1]
         return token.kind == "number" and before.text in (")", "}", "]")
@@ -183,11 +192,11 @@ class _Reader:
     def atom(self) -> Node:
         token = self.peek()
         if token is None:
-            raise Unreadable("it breaks off")
+            raise UnreadableError("it breaks off")
         self.at += 1
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Unreadable(f"it is nested more than {MAX_DEPTH} deep")
+            raise UnreadableError(f"it is nested more than {MAX_DEPTH} deep")
         node = self.begun_by(token)
         self.depth -= 1
         return node
@@ -207,7 +216,7 @@ class _Reader:
             node = self.sum()
             self.expect("|")
             return function("abs", node)
-        raise Unreadable(f"{token.text!r:.40} was not expected")
+        raise UnreadableError(f"{token.text!r:.40} was not expected")
 
     def number(self, token: Token) -> Node:
         assert token.value is not None
@@ -215,7 +224,7 @@ class _Reader:
             self.at += 1
             base = self.subscript()
             if not base.isdigit() or not token.text.isdigit():
-                raise Unreadable("a number has a subscript that is no base")
+                raise UnreadableError("a number has a subscript that is no base")
             return based(token.text, base)
         value = token.value
         whole = value.denominator == 1 and "." not in token.text
@@ -253,7 +262,7 @@ class _Reader:
         if text in GREEK:
             return self.variable(text)
         if not is_letters(text):
-            raise Unreadable(f"{text!r:.40} is a word, not a part of an expression")
+            raise UnreadableError(f"{text!r:.40} is a word, not a part of an expression")
         if len(text) == 1:
             return self.variable(text)
         # Of several letters only the last can bear a subscript or a power.
@@ -278,7 +287,7 @@ class _Reader:
     def subscript(self) -> str:
         token = self.peek()
         if token is None:
-            raise Unreadable("a subscript is missing")
+            raise UnreadableError("a subscript is missing")
         self.at += 1
         if token.text != "{" or token.kind != "sign":
             return token.text
@@ -286,7 +295,7 @@ class _Reader:
         while not self.take("sign", "}"):
             token = self.peek()
             if token is None or token.text == "{":
-                raise Unreadable("a subscript is never closed")
+                raise UnreadableError("a subscript is never closed")
             written.append(token.text)
             self.at += 1
         return "".join(written)
@@ -307,13 +316,13 @@ class _Reader:
             closing = "r" + name[1:]
             node = self.sum()
             if not self.take("command", closing):
-                raise Unreadable(f"a {closing} is missing")
+                raise UnreadableError(f"a {closing} is missing")
             return function("floor" if name == "lfloor" else "ceil", node)
         if name in FUNCTIONS:
             return self.function(name)
         if name == "overline":
-            raise Unreadable("a bar stands over what is no repeating decimal")
-        raise Unreadable(f"the command \\{name:.40} is not known")
+            raise UnreadableError("a bar stands over what is no repeating decimal")
+        raise UnreadableError(f"the command \\{name:.40} is not known")
 
     def fraction(self) -> Node:
         return quotient(self.argument(), self.argument())
@@ -322,12 +331,12 @@ class _Reader:
         r"""What a command takes: a group, or one word; of a number one digit, so that `\frac12` is a half."""
         token = self.peek()
         if token is None:
-            raise Unreadable("it breaks off")
+            raise UnreadableError("it breaks off")
         if token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
             self.words[self.at] = Token("number", token.text[1:], False, Fraction(int(token.text[1:])))
             return number(int(token.text[0]))
         if token.kind == "sign" and token.text == "-":
-            raise Unreadable("a fraction has a sign where a group belongs")
+            raise UnreadableError("a fraction has a sign where a group belongs")
         return self.atom()
 
     def arguments(self, closing: str) -> list[Node]:
@@ -341,7 +350,7 @@ class _Reader:
         name = _ALIAS.get(name, name)
         if name in _LISTED:
             if not self.take("sign", "("):
-                raise Unreadable(f"{name} has no bracket")
+                raise UnreadableError(f"{name} has no bracket")
             return function(name, *self.arguments(")"))
         if name == "sqrt":
             return self.root()
@@ -378,10 +387,7 @@ class _Reader:
         if self.take("sign", "["):
             degree = self.sum()
             self.expect("]")
-        if self.next_is("sign", "(", "{", "|"):
-            inside = self.atom()
-        else:
-            inside = self.postfix()
+        inside = self.atom() if self.next_is("sign", "(", "{", "|") else self.postfix()
         return power(inside, power(degree, number(-1)))
 
 

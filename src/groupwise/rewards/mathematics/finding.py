@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from groupwise.rewards.mathematics.nodes import Unreadable
+from groupwise.rewards.mathematics.nodes import UnreadableError
 from groupwise.rewards.mathematics.prose import leading_answer, math_as_text, starts_like_an_answer
 from groupwise.rewards.mathematics.spelling import closing
 from groupwise.rewards.numbers import characters
@@ -33,7 +33,7 @@ class Found:
     """The answer of a completion."""
 
     text: str
-    """As written, for `shapes.readings`."""
+    """As written, for `reading.readings`."""
     where: str
     """`box`, `marker`, `statement`, `whole`, `formula` or `number`."""
     boxes: tuple[str, ...] = field(default=())
@@ -54,15 +54,23 @@ _BETWEEN = re.compile(
     re.IGNORECASE,
 )
 _STATEMENT = re.compile(
-    r"""\b(?:answers?|(?:solutions|roots|zeros|zeroes|values)(?=\ (?:of\ \S{1,20}\ )?are\b)|final\ (?:result|value|total)|(?:correct|right)\ (?:option|choice|letter))\b
-        (?: [^.\n:=?!<>]{0,60}? (?: \b(?:is|are|was|equals?|will\ be|would\ be|should\ be|must\ be|becomes)\b (?:\ ?:)? | [:=] )
+    r"""\b(?: answers?
+          | (?:solutions|roots|zeros|zeroes|values) (?=\ (?:of\ \S{1,20}\ )?are\b)
+          | final\ (?:result|value|total)
+          | (?:correct|right)\ (?:option|choice|letter) )\b
+        (?: [^.\n:=?!<>]{0,60}?
+            (?: \b(?:is|are|was|equals?|(?:will|would|should|must)\ be|becomes)\b (?:\ ?:)? | [:=] )
           | (?<=final\ answer) | (?<=Final\ Answer) | (?<=FINAL\ ANSWER) )
         [\s*_:=#>]{0,12}""",
     re.VERBOSE | re.IGNORECASE,
 )
-_DENIED = re.compile(r"\s*(?:definitely |certainly |clearly )?(?:not|never|isn't|anything but|unlikely|wrong|incorrect)\b", re.IGNORECASE)
+_DENIED = re.compile(
+    r"\s*(?:definitely |certainly |clearly )?(?:not|never|isn't|anything but|unlikely|wrong|incorrect)\b",
+    re.IGNORECASE,
+)
 _DENIED_AFTER = re.compile(
-    r"[\s})\]$.\\*]{0,6}(?:is|was|are|would be|seems|looks)\s+(?:a\s+|the\s+)?(?:wrong|incorrect|not|false|mistake)\b", re.IGNORECASE
+    r"[\s})\]$.\\*]{0,6}(?:is|was|are|would be|seems|looks)\s+(?:a\s+|the\s+)?(?:wrong|incorrect|not|false|mistake)\b",
+    re.IGNORECASE,
 )
 _DENIED_BEFORE = re.compile(
     r"(?:\b(?:not|n't|never|rather than|instead of|except|isn't|other than|more than|less than|fewer than|greater than|"
@@ -70,9 +78,11 @@ _DENIED_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _LISTED_BEFORE = re.compile(
-    r"(?<![\d.,])[-+$]?\d[\d.]*\s*(?:(?:,|;|/)?\s*(?:or|and)\s+(?:maybe |perhaps |possibly |even )?|,\s*[-+$]?\d[\d.]*\s*,\s*(?:and |or )?|"
-    r"\s[-+$]?\d[\d.]*\s+)[$*_]*$",
-    re.IGNORECASE,
+    r"""(?<![\d.,]) [-+$]?\d[\d.]*
+        (?: \s*[,;/]?\s*(?:or|and)\s+(?:(?:maybe|perhaps|possibly|even)\ )?
+          | \s*,\s*[-+$]?\d[\d.]*\s*,\s*(?:(?:and|or)\ )?
+          | \s+[-+$]?\d[\d.]*\s+ ) [$*_]*$""",
+    re.VERBOSE | re.IGNORECASE,
 )
 _BEHIND_BOX = re.compile(
     r"(?P<taken>\s*(?:\\?%|\^\s*\{?\\circ\}?|°|\\degree)|[\s~$]*\\(?:text|mathrm|textrm)\s*\{[^{}]{1,30}\}(?:\s?\^\{?\d\}?)?)"
@@ -91,14 +101,14 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
         prompt: the question, of which an echo is no answer; None where it is not known.
 
     Raises:
-        Unreadable: there is none, or it was taken back; says why.
+        UnreadableError: there is none, or it was taken back; says why.
     """
     text = _without_reasoning(characters(completion).replace("\r\n", "\n"))
     text = _EMPHASIS.sub(r"\2", _CALCULATED.sub("", text))
     tagged = _tagged(text)
     if tagged is not None:
         if not tagged.strip():
-            raise Unreadable("the answer tag is empty")
+            raise UnreadableError("the answer tag is empty")
         text = tagged
     elif prompt is not None:
         text = _without_echo(text, characters(prompt))
@@ -115,11 +125,11 @@ def gold_answer(text: str) -> str:
     A whole solution without either is read by its statement, "the answer is".
 
     Raises:
-        Unreadable: there is none.
+        UnreadableError: there is none.
     """
     text = characters(text).strip()
     if not text:
-        raise Unreadable("it is empty")
+        raise UnreadableError("it is empty")
     if "####" in text:
         return text.rpartition("####")[2]
     boxes = _boxes(text)
@@ -140,7 +150,7 @@ def _without_reasoning(text: str) -> str:
         elif open_at is None:
             open_at = match.end()
     if open_at is not None:
-        raise Unreadable("the reasoning was never closed")
+        raise UnreadableError("the reasoning was never closed")
     return text if close_at is None else text[close_at:]
 
 
@@ -188,12 +198,12 @@ def _latest(text: str, kind: str) -> Found | None:
         return None
     last = boxes[-1]
     if last[2] < 0:
-        raise Unreadable("the last box was never closed")
+        raise UnreadableError("the last box was never closed")
     if _DENIED_AFTER.match(text, last[2]):
-        raise Unreadable("the last box was taken back")
+        raise UnreadableError("the last box was taken back")
     answer = _joined(text, boxes)
     if not answer.strip():
-        raise Unreadable("the box is empty")
+        raise UnreadableError("the box is empty")
     different = tuple(dict.fromkeys(_inside(text, box).strip() for box in boxes))
     return Found(answer, "box", different if len(different) > 1 else ())
 
@@ -219,7 +229,7 @@ def _boxes(text: str) -> list[Box]:
         else:
             boxes.append(box)
     if empty and not boxes:
-        raise Unreadable("the box is empty")
+        raise UnreadableError("the box is empty")
     return boxes
 
 
@@ -240,7 +250,7 @@ def _inside(text: str, box: Box) -> str:
         answer = f"-({answer})" if re.search(r"[+\-,]", answer) else "-" + answer
     behind = _BEHIND_BOX.match(text, end + 1) if end >= 0 and text[end : end + 1] == "}" else None
     if behind is not None and behind["goes_on"] is not None:
-        raise Unreadable("the formula goes on behind the box")
+        raise UnreadableError("the formula goes on behind the box")
     return answer + (behind["taken"].replace("$", " ") if behind is not None else "")
 
 
@@ -310,7 +320,7 @@ def _stated(text: str, after: int, kind: str) -> tuple[int, str] | None:
             words = re.split(r"[.,;!?\n(]|\s(?:because|since|as|so|which|but)\s", math_as_text(line))[0]
             found, denied = (match.start(), words.strip(" *_")), False
     if denied and after < 0:
-        raise Unreadable("the answer is denied, and no other is stated")
+        raise UnreadableError("the answer is denied, and no other is stated")
     return found if found is not None and found[1] else None
 
 
@@ -318,25 +328,25 @@ def _unstated(text: str, kind: str, prompt: str | None, tagged: bool) -> Found:
     """An answer that nothing announces."""
     stripped = text.strip().strip("*_` ")
     if not stripped:
-        raise Unreadable("there is no answer")
+        raise UnreadableError("there is no answer")
     lines = [line.strip() for line in stripped.split("\n") if line.strip(" $\\[]")]
     if len(lines) <= 1 or tagged or r"\begin{" in stripped:
         whole = _bare(stripped, kind)
         if whole is not None:
             return Found(whole, "whole")
     if not lines:
-        raise Unreadable("there is no answer")
+        raise UnreadableError("there is no answer")
     if stripped.endswith("?") or re.search(r"\?\s*[\"')*]*$", stripped):
-        raise Unreadable("it ends in a question")
+        raise UnreadableError("it ends in a question")
     if len(lines) > 2 and all(re.fullmatch(r"[-+$]?[\d.,]*\d[.,;]?", line) for line in lines[-3:]):
-        raise Unreadable("it ends in a list of numbers")
+        raise UnreadableError("it ends in a list of numbers")
     last = _bare(lines[-1], kind)
     if last is not None and not _echoes(lines[-1], prompt):
         return Found(last, "whole")
     if kind == "formula" and len(lines) == 1 and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", stripped):
         return Found(math_as_text(stripped).strip(), "whole")
     if last is None and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{2,}", lines[-1]):
-        raise Unreadable("its last line is a formula that cannot be read")
+        raise UnreadableError("its last line is a formula that cannot be read")
     if kind == "choice":
         return Found(_last_choice(stripped), "whole")
     if kind == "words":
@@ -346,17 +356,23 @@ def _unstated(text: str, kind: str, prompt: str | None, tagged: bool) -> Found:
 
 def _bare(text: str, kind: str) -> str | None:
     """A text that is nothing but an answer, without the formula's delimiters; None when it is anything else."""
-    from groupwise.rewards.mathematics.shapes import MAX_ANSWER, Words, readings
+    from groupwise.rewards.mathematics.reading import MAX_ANSWER, readings
+    from groupwise.rewards.mathematics.shapes import Words
 
     if len(text) > MAX_ANSWER:
         return None
-    text = re.sub(r"^(?:[-*•]\s+|(?:so|thus|hence|therefore|total|ans|result)\b[\s,:=]*|=\s*)+", "", text, flags=re.IGNORECASE)
+    text = re.sub(
+        r"^(?:[-*•]\s+|(?:so|thus|hence|therefore|total|ans|result)\b[\s,:=]*|=\s*)+",
+        "",
+        text,
+        flags=re.IGNORECASE,
+    )
     plain = math_as_text(text).strip().strip("*_` ")
     if not plain or plain.endswith("?"):
         return None
     try:
         shapes = readings(plain, gold=False)
-    except Unreadable:
+    except UnreadableError:
         return None
     if kind == "value" and all(isinstance(shape, Words) for shape in shapes):
         return None
@@ -379,11 +395,11 @@ def _last_choice(text: str) -> str:
     if found:
         listed = re.search(r"\([A-J]\)\s*(?:,|or|and|/|\s)+\s*\([A-J]\)\W*$", tail)
         if listed:
-            raise Unreadable("several choices are listed")
-        return found[-1][0] or found[-1][1]
+            raise UnreadableError("several choices are listed")
+        return str(found[-1][0] or found[-1][1])
     lone = re.search(r"(?<![\w,])([B-HJ]|A)[\s*_.)]*$", tail)
     if lone is None or re.search(r"\b[A-J]\b\s*(?:,|or|and|/|\s)\s*" + lone[1] + r"[\s*_.)]*$", tail):
-        raise Unreadable("no choice is stated")
+        raise UnreadableError("no choice is stated")
     return lone[1]
 
 
@@ -392,7 +408,7 @@ def _last_words(text: str, last_line: str) -> str:
     if first is not None and not re.match(
         r"\W{0,3}(?:yes|no|true|false)\W+(?:or|and|yes|no|true|false)\b", text, re.IGNORECASE
     ):
-        return first[1]
+        return str(first[1])
     return last_line
 
 
@@ -403,7 +419,7 @@ def _last_value(text: str, prompt: str | None) -> Found:
     formula = last_formula(text)
     number = _last_number(text)
     if formula is None and number is None:
-        raise Unreadable("there is no number and no formula")
+        raise UnreadableError("there is no number and no formula")
     if formula is not None and (number is None or number < formula[1]):
         start, end, answer, where = formula[0], formula[1], formula[2], "formula"
     else:
@@ -413,19 +429,19 @@ def _last_value(text: str, prompt: str | None) -> Found:
         answer = leading_answer(_line(text, start))
     question = text.rfind("?")
     if question > end:
-        raise Unreadable("its last number stands in a question")
+        raise UnreadableError("its last number stands in a question")
     before = _SENTENCE.split(text[max(0, start - 300) : start])[-1]
     if _DENIED_BEFORE.search(before):
-        raise Unreadable("its last number is denied")
+        raise UnreadableError("its last number is denied")
     if _LISTED_BEFORE.search(before):
-        raise Unreadable("it ends in a list of numbers")
+        raise UnreadableError("it ends in a list of numbers")
     after = _SENTENCE.split(text[start : start + 300])[0]
     if _DENIED_AFTER.search(after):
-        raise Unreadable("its last number is denied")
+        raise UnreadableError("its last number is denied")
     if _echoes(before + after, prompt):
-        raise Unreadable("its last number stands in a sentence of the question")
+        raise UnreadableError("its last number stands in a sentence of the question")
     if not answer:
-        raise Unreadable("its last number cannot be read")
+        raise UnreadableError("its last number cannot be read")
     return Found(answer, where)
 
 
@@ -445,5 +461,3 @@ def _last_number(text: str) -> int | None:
     if mixed is not None and re.match(r"\d+/\d+", text[begin:]):
         begin -= len(mixed[0])
     return begin
-
-

@@ -2,15 +2,17 @@ r"""One answer against one gold: found, read and compared, or why not."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from groupwise.rewards.mathematics.equality import Undecided, Values, same_answer
-from groupwise.rewards.mathematics.evaluation import Unknown
+from groupwise.rewards.mathematics.equality import UndecidedError, Values, same_answer
+from groupwise.rewards.mathematics.evaluation import UnknownValueError
 from groupwise.rewards.mathematics.finding import Found, find_answer, gold_answer
-from groupwise.rewards.mathematics.nodes import Unreadable
-from groupwise.rewards.mathematics.shapes import Many, Shape, Words, readings
+from groupwise.rewards.mathematics.nodes import UnreadableError
+from groupwise.rewards.mathematics.reading import readings
+from groupwise.rewards.mathematics.shapes import Many, Shape, Words
 
 MAX_GOLD = 20_000
 """Longest answer of the data that is read; a whole worked solution may stand there."""
@@ -46,12 +48,12 @@ def read_gold(text: str) -> Gold:
     try:
         taken = gold_answer(text)
         return Gold(taken, tuple(readings(taken, gold=True)), None)
-    except (Unreadable, RecursionError) as error:
+    except (UnreadableError, RecursionError) as error:
         return Gold(taken, (), str(error) or "it is nested too deeply")
 
 
 def find(completion: str, gold: Gold, prompt: str | None) -> Found:
-    """The answer of a completion to a question with this gold. Raises Unreadable where there is none."""
+    """The answer of a completion to a question with this gold. Raises UnreadableError where there is none."""
     return find_answer(completion, kind=gold.kind, prompt=prompt)
 
 
@@ -59,14 +61,14 @@ def compare(gold: Gold, found: Found, values: Values) -> bool:
     """Whether the answer found is the gold.
 
     Raises:
-        Undecided, Unknown: `values` cannot decide.
+        UndecidedError, UnknownValueError: `values` cannot decide.
     """
     doubt: Exception | None = None
     for shapes in _answers(gold, found):
         try:
             if same_answer(gold.shapes, shapes, values):
                 return True
-        except (Undecided, Unknown) as error:
+        except (UndecidedError, UnknownValueError) as error:
             doubt = error
     if doubt is not None:
         raise doubt
@@ -76,13 +78,11 @@ def compare(gold: Gold, found: Found, values: Values) -> bool:
 def _answers(gold: Gold, found: Found) -> list[Sequence[Shape]]:
     """The readings of the answer, and of all boxes together where the gold has several values."""
     answers: list[Sequence[Shape]] = []
-    try:
+    with contextlib.suppress(UnreadableError, RecursionError):
         answers.append(readings(found.text, gold=False))
-    except (Unreadable, RecursionError):
-        pass
-    if found.boxes and any(isinstance(shape, Many) and len(shape.items) == len(found.boxes) for shape in gold.shapes):
-        try:
+    if found.boxes and any(
+        isinstance(shape, Many) and len(shape.items) == len(found.boxes) for shape in gold.shapes
+    ):
+        with contextlib.suppress(UnreadableError, RecursionError):
             answers.append(readings(" ; ".join(found.boxes), gold=False))
-        except (Unreadable, RecursionError):
-            pass
     return answers

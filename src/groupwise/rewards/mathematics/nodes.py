@@ -9,7 +9,7 @@ MAX_DIGITS = 4000
 """Longest whole number that is computed; a longer power stays a power. Below Python's own limit on printing."""
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """A text is no answer that is understood; the message says why, as a clause."""
 
 
@@ -37,7 +37,7 @@ def number(value: Fraction | int) -> Node:
 
 def _digits(value: Fraction) -> str:
     if digits(value) > MAX_DIGITS:
-        raise Unreadable("it holds a number of too many digits")
+        raise UnreadableError("it holds a number of too many digits")
     return str(value)
 
 
@@ -86,7 +86,7 @@ def product(*parts: Node) -> Node:
         if part.value is not None:
             value *= part.value
             if digits(value) > MAX_DIGITS:
-                raise Unreadable("it holds a number of too many digits")
+                raise UnreadableError("it holds a number of too many digits")
     others = sorted((p for p in flat if p.value is None), key=lambda p: p.key)
     if value != 1 or not others:
         others.append(number(value))
@@ -103,7 +103,7 @@ def negative(node: Node) -> Node:
 
 
 def quotient(over: Node, under: Node) -> Node:
-    """over / under. Raises Unreadable for a division by zero."""
+    """over / under. Raises UnreadableError for a division by zero."""
     return product(over, power(under, number(-1)))
 
 
@@ -111,7 +111,9 @@ def power(base: Node, exponent: Node) -> Node:
     """The power, computed where it is rational and not too long; a zero to a negative power is refused."""
     if base.value is not None and exponent.value is not None:
         if base.value == 0 and exponent.value <= 0:
-            raise Unreadable("it divides by zero" if exponent.value < 0 else "it holds zero to the power of zero")
+            raise UnreadableError(
+                "it divides by zero" if exponent.value < 0 else "it holds zero to the power of zero"
+            )
         exact = _rational_power(base.value, exponent.value)
         if exact is not None:
             return number(exact)

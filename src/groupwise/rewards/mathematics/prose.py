@@ -6,44 +6,48 @@ import re
 
 from groupwise.rewards.mathematics.expressions import FUNCTIONS
 from groupwise.rewards.mathematics.spelling import GREEK
+from groupwise.rewards.mathematics.vocabulary import vocabulary
 
 MAX_FORMULA = 1000
 """Longest formula that is looked at."""
 
 _FILLERS = re.compile(
     r"(?:[\s*_:=~`>]|\\(?:approx|quad|,|;|:)|≈"
-    r"|\b(?:approximately|about|roughly|around|exactly|equal to|simply|just|only|therefore|thus|indeed|still|always|clearly"
-    r"|option|choice|letter|the number|the value|the|a total of|total of|given by|then|also|so|at least|at most|up to"
-    r"|probably|likely|obviously|hence|now|either|both)\b(?!\s*=))+",
+    r"|\b(?:approximately|about|roughly|around|exactly|equal to|simply|just|only|therefore|thus|indeed|still"
+    r"|always|clearly|option|choice|letter|the number|the value|the|a total of|total of|given by|then|also|so|at least"
+    r"|at most|up to|probably|likely|obviously|hence|now|either|both)\b(?!\s*=))+",
     re.IGNORECASE,
 )
 _VALUE = re.compile(
     r"""[-+−–±]?\s?[$€£¥₹]?\s?[-+]?(?:\d|\.\d)
       | [½¼¾⅐-⅞↉√∞∅π({\[]
-      | \\(?:boxed|frac|dfrac|tfrac|sqrt|pi|text|mathrm|textbf|mathbf|begin|infty|emptyset|varnothing|left|pm|\{|\$|\(|\[|langle
-           |sin|cos|tan|ln|log|binom|dbinom|alpha|beta|theta|lambda|mathbb|displaystyle|lfloor|lceil|cos|arc[a-z]+)
+      | \\(?:boxed|frac|dfrac|tfrac|sqrt|pi|text|mathrm|textbf|mathbf|begin|infty|emptyset|varnothing|left|pm|langle
+           |\{|\$|\(|\[|sin|cos|tan|ln|log|binom|dbinom|alpha|beta|theta|lambda|mathbb|displaystyle|lfloor|lceil|cos|arc[a-z]+)
       | \$ | [-+]\s?[a-z](?![a-z])
       | [A-J](?![A-Za-z'])
       | [a-zA-Z](?:_\{?\w\}?|\([a-z]\))?\s*(?:[=<>≤≥^+*/)-]|\\(?:le|ge|in|ne|lt|gt|cdot)\b)
       | [a-z](?=[\s.,;$*]*$)
-      | (?:(?:twen|thir|for|fif|six|seven|eigh|nine)ty|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve
-           |(?:thir|four|fif|six|seven|eigh|nine)teen)\b(?!\ of\b)
+      | (?:(?:twen|thir|for|fif|six|seven|eigh|nine)ty|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven
+           |twelve|(?:thir|four|fif|six|seven|eigh|nine)teen)\b(?!\ of\b)
       | (?:yes|no|true|false|sqrt|pi|infinity|none|undefined|dne)\b(?!\s+(?:real\s+)?[a-z]{3,})
       | no\ (?:real\ )?solutions?\b
       | (?:sin|cos|tan|ln|log|max|min)\s?\(""",
     re.VERBOSE,
 )
 _CHUNK = re.compile(
-    r"\\text\s*\{[^{}]*\}|\\begin\{[a-zA-Z]*\}|\\[A-Za-z]+|\\.|[^\W\d_]+(?:'[a-z]+)?|\d[\d.,'\xa0_]*|\s+|.", re.DOTALL
+    r"\\text\s*\{[^{}]*\}|\\begin\{[a-zA-Z]*\}|\\[A-Za-z]+|\\.|[^\W\d_]+(?:'[a-z]+)?|\d[\d.,'\xa0_]*|\s+|.",
+    re.DOTALL,
 )
-_STOP = frozenset(
-    "because since as which where when if but not who whose for after before by from with while thus therefore hence "
-    "that than this these those is are was were has have had will would can could may might i we he she it they you "
-    "there then rounded approximately about roughly respectively assuming given using only due giving making meaning "
-    "instead however although though so equals".split()
+_STOP = vocabulary(
+    "because since as which where when if but not who whose for after before by from with while thus "
+    "therefore hence that than this these those is are was were has have had will would can could may "
+    "might i we he she it they you there then rounded approximately about roughly respectively assuming "
+    "given using only due giving making meaning instead however although though so equals"
 )
-_OPERATORS = frozenset("plus minus times divided multiplied over x squared cubed".split())
-_HEDGED = re.compile(r"\s*(?:maybe|perhaps|possibly|even|it could be|it might be|could be|might be)?\s*", re.IGNORECASE)
+_OPERATORS = frozenset(["plus", "minus", "times", "divided", "multiplied", "over", "x", "squared", "cubed"])
+_HEDGED = re.compile(
+    r"\s*(?:maybe|perhaps|possibly|even|it could be|it might be|could be|might be)?\s*", re.IGNORECASE
+)
 _ABOUT = re.compile(r"\s*(?:about|approximately|roughly|around|nearly|≈|\\approx)", re.IGNORECASE)
 _CURRENCY = re.compile(r"\$\s?-?\d[\d,]*(?:\.\d+)?(?=[\s.,;:!?)*%]|$|[-/](?:[a-z]|$))")
 _MATH_WORDS = re.compile(r"\\text\s*\{[^{}]*\}|\\[A-Za-z]+")
@@ -122,11 +126,25 @@ def last_formula(text: str) -> tuple[int, int, str] | None:
     for start, end, inside in sorted(found, reverse=True):
         if re.fullmatch(r"\s*[A-Za-z]?(?:_\{?\w+\}?)?(?:\([a-z]\))?\s*", inside):
             continue
-        behind = re.match(r"\s?(?:\\?%|\\text\s*\{[^{}]{1,30}\}|[A-Za-z]{1,12}(?:\^\{?\d\}?|²|³)?(?=[\s.,;]|$))?", text[tail + end :])
+        behind = re.match(
+            r"\s?(?:\\?%|\\text\s*\{[^{}]{1,30}\}|[A-Za-z]{1,12}(?:\^\{?\d\}?|²|³)?(?=[\s.,;]|$))?",
+            text[tail + end :],
+        )
         inside = inside.strip()
         inside = inside.rstrip(".,;")
         taken = behind[0] if behind is not None else ""
-        if taken.strip().lower() in _STOP | {"and", "or", "in", "of", "to", "at", "on", "the", "left", "each"}:
+        if taken.strip().lower() in _STOP | {
+            "and",
+            "or",
+            "in",
+            "of",
+            "to",
+            "at",
+            "on",
+            "the",
+            "left",
+            "each",
+        }:
             taken = ""
         return tail + start, tail + end, inside + taken
     return None
@@ -220,4 +238,6 @@ def _goes_on(rest: str) -> bool:
     value = _VALUE.match(rest)
     if value is None:
         return False
-    return not (value[0][:1].isalpha() and value[0][0].isupper() and re.match(r"[A-Z]\s+[a-z]{2,}", rest) is not None)
+    return not (
+        value[0][:1].isalpha() and value[0][0].isupper() and re.match(r"[A-Z]\s+[a-z]{2,}", rest) is not None
+    )

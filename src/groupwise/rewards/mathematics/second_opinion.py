@@ -11,8 +11,8 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from groupwise.rewards.mathematics.nodes import Unreadable
-from groupwise.rewards.mathematics.shapes import clean
+from groupwise.rewards.mathematics.nodes import UnreadableError
+from groupwise.rewards.mathematics.reading import clean
 from groupwise.rewards.mathematics.spelling import spell
 
 MAX_LENGTH = 300
@@ -54,19 +54,19 @@ def parse(text: str) -> Any:
     """The sympy expression of a formula.
 
     Raises:
-        Unreadable: math-verify does not know it either.
+        UnreadableError: math-verify does not know it either.
     """
     from math_verify.parser import parse_latex_cached
 
     spelled = spell(clean(text))
     fault = _fault(spelled)
     if fault is not None:
-        raise Unreadable(fault)
+        raise UnreadableError(fault)
     exact = _DECIMAL.sub(_as_fraction, spelled.replace("\xa0", " "))
     try:
         return parse_latex_cached(exact)
     except Exception as error:  # the parser raises bare exceptions
-        raise Unreadable("neither this grammar nor math-verify can read it") from error
+        raise UnreadableError("neither this grammar nor math-verify can read it") from error
 
 
 def _as_fraction(match: re.Match[str]) -> str:
@@ -86,7 +86,7 @@ def same(gold: str, answer: str) -> bool:
     """Whether math-verify finds the two equal. False where it cannot read the answer.
 
     Raises:
-        Unreadable: it cannot read the gold.
+        UnreadableError: it cannot read the gold.
     """
     from math_verify.grader import sympy_expr_eq
 

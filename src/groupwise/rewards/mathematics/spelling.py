@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon "
-    "phi chi psi omega"
-).split()
+from groupwise.rewards.mathematics.vocabulary import listed, vocabulary
+
+_GREEK = listed(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau "
+    "upsilon phi chi psi omega"
+)
 GREEK = frozenset(_GREEK)
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
 _LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎", "0123456789+-()", strict=True))
@@ -133,17 +135,19 @@ _SAME = {
     "land": "wedge",
     "lor": "vee",
 }
-_DROPPED = frozenset(
-    "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
-    "scriptstyle limits nolimits hfill noindent centering boldmath rm bf it sf tt large Large small "
-    "mathbf mathit mathsf mathtt mathnormal boldsymbol bm bold pmb".split()
+_DROPPED = vocabulary(
+    "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle "
+    "textstyle scriptstyle limits nolimits hfill noindent centering boldmath rm bf it sf tt large Large "
+    "small mathbf mathit mathsf mathtt mathnormal boldsymbol bm bold pmb"
 )
-_FONTS = frozenset(
-    "text textbf textit textrm textsf texttt textnormal textsc emph mbox hbox mathrm operatorname underline".split()
+_FONTS = vocabulary(
+    "text textbf textit textrm textsf texttt textnormal textsc emph mbox hbox mathrm operatorname underline"
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 _FONT = re.compile(r"\\text\s*\{")
-_SPACES = re.compile(r"(?<!\\)\\[;: ~>]|~|\\(?:quad|qquad|enspace|thinspace|hspace\{[^{}]{0,20}\}|medspace)(?![A-Za-z])")
+_SPACES = re.compile(
+    r"(?<!\\)\\[;: ~>]|~|\\(?:quad|qquad|enspace|thinspace|hspace\{[^{}]{0,20}\}|medspace)(?![A-Za-z])"
+)
 _PLAIN_INSIDE = re.compile(r"\s*[-+]?[\d\s.,/()%$:=^\\]*\d[\d\s.,/()%$:=^]*")
 
 

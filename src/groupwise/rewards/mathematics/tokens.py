@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from groupwise.rewards.mathematics.nodes import Unreadable
+from groupwise.rewards.mathematics.nodes import UnreadableError
 from groupwise.rewards.mathematics.spelling import closing
 
 MAX_TOKENS = 400
@@ -65,13 +65,13 @@ def tokens(text: str, *, group: bool = True) -> list[Token]:
         group: commas may group digits where no bracket is open; `1,234` is one number then.
 
     Raises:
-        Unreadable: it is too long, or holds a character that answers do not hold.
+        UnreadableError: it is too long, or holds a character that answers do not hold.
     """
     found: list[Token] = []
     depth, at, spaced = 0, 0, False
     while at < len(text):
         if len(found) >= MAX_TOKENS:
-            raise Unreadable(f"it has more than {MAX_TOKENS} parts")
+            raise UnreadableError(f"it has more than {MAX_TOKENS} parts")
         space = _SPACE.match(text, at)
         if space:
             at, spaced = space.end(), True
@@ -97,14 +97,14 @@ def tokens(text: str, *, group: bool = True) -> list[Token]:
 def _command(text: str, at: int, spaced: bool) -> tuple[Token, int]:
     match = _COMMAND.match(text, at)
     if match is None:
-        raise Unreadable("it ends in a backslash")
+        raise UnreadableError("it ends in a backslash")
     if match[1] == "text":
         start = match.end()
         while text[start : start + 1].isspace():
             start += 1
         end = closing(text, start) if text.startswith("{", start) else None
         if end is None:
-            raise Unreadable("a brace is never closed")
+            raise UnreadableError("a brace is never closed")
         return Token("text", text[start + 1 : end].strip(), spaced), end + 1
     return Token("command", match[1], spaced), match.end()
 
@@ -122,15 +122,17 @@ def _number(text: str, at: int, spaced: bool, *, group: bool) -> tuple[Token, in
         return _finished(text, match, whole, match["decimals"] or "", spaced, comma)
     match = _PLAIN.match(text, at)
     if match is None:  # a digit that is none of 0 to 9
-        raise Unreadable("it holds a digit of no number")
-    return _finished(text, match, match["whole"] or "0", match["decimals"] or match["only"] or "", spaced, False)
+        raise UnreadableError("it holds a digit of no number")
+    return _finished(
+        text, match, match["whole"] or "0", match["decimals"] or match["only"] or "", spaced, False
+    )
 
 
 def _finished(
     text: str, match: re.Match[str], whole: str, decimals: str, spaced: bool, grouped: bool
 ) -> tuple[Token, int]:
     if len(whole) + len(decimals) > MAX_FIGURES:
-        raise Unreadable(f"it holds a number of more than {MAX_FIGURES} digits")
+        raise UnreadableError(f"it holds a number of more than {MAX_FIGURES} digits")
     value = Fraction(int(whole + decimals), 10 ** len(decimals))
     end = match.end()
     written = text[match.start() : end]
@@ -153,7 +155,7 @@ def _finished(
 def _with_period(whole: str, decimals: str, period: str) -> Fraction:
     """A repeating decimal: 0.1 with the period 6 is 1/6."""
     if not period:
-        raise Unreadable("it holds a repeating decimal without a period")
+        raise UnreadableError("it holds a repeating decimal without a period")
     fixed = Fraction(int(whole + decimals), 10 ** len(decimals))
     return fixed + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(decimals))
 
@@ -168,4 +170,4 @@ def _continued(whole: str, decimals: str) -> Fraction:
             while kept.endswith(period):
                 kept = kept[:-length]
             return _with_period(whole, kept, period)
-    raise Unreadable("it holds a decimal that goes on without a period")
+    raise UnreadableError("it holds a decimal that goes on without a period")

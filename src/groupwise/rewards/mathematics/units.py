@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from groupwise.rewards.mathematics.tokens import Token
+from groupwise.rewards.mathematics.vocabulary import vocabulary
 
 SCALES = {
     "hundred": Fraction(100),
@@ -117,7 +118,11 @@ def _table() -> dict[str, tuple[Fraction, str, int]]:
     add("fahrenheit", {"fahrenheit": 1})
     add("kelvin", {"kelvin": 1})
     add("dollar", {"$ dollar usd buck": 1, "cent \u00a2 penny pence pennies": Fraction(1, 100)})
-    for name, spelled in {"euro": "\u20ac euro eur", "sterling": "\u00a3 gbp", "yen": "\u00a5 yen jpy"}.items():
+    for name, spelled in {
+        "euro": "\u20ac euro eur",
+        "sterling": "\u00a3 gbp",
+        "yen": "\u00a5 yen jpy",
+    }.items():
         add(name, {spelled: 1})
     add("rupee", {"\u20b9 rupee rs inr": 1})
     add("energy", {"j joule": 1, "kj kilojoule": 1000})
@@ -137,16 +142,16 @@ _SPEEDS = {
     "kmh": (Fraction(1000, 3600), (("length", 1), ("time", -1))),
 }
 _CURRENCY = "$\u20ac\u00a3\u00a5\u20b9\u00a2"
-_NEUTRAL = frozenset(
-    "unit of the a an in total altogether each every and more left all now overall only exactly away long wide tall "
-    "high old later ago worth extra remaining additional different other whole".split()
+_NEUTRAL = vocabulary(
+    "unit of the a an in total altogether each every and more left all now overall only exactly away long "
+    "wide tall high old later ago worth extra remaining additional different other whole"
 )
-_STOP = frozenset(
-    "because since as so which where when if but not who for after before by from with while thus therefore hence "
-    "that than this these is are was were has have had will would can could to at on i we he she it they you there "
-    "then or rounded approximately about respectively per".split()
+_STOP = vocabulary(
+    "because since as so which where when if but not who for after before by from with while thus "
+    "therefore hence that than this these is are was were has have had will would can could to at on i we "
+    "he she it they you there then or rounded approximately about respectively per"
 )
-GLUED = frozenset("m g s h l km cm mm kg mg ml hr min ft in lb oz mi yd mph kph mm dm sec".split())
+GLUED = vocabulary("m g s h l km cm mm kg mg ml hr min ft in lb oz mi yd mph kph mm dm sec")
 """Units that are written right behind a number, `3h`."""
 MAX_WORDS = 6
 """Words behind a number that are looked at."""
@@ -237,7 +242,11 @@ def _pieces(words: Sequence[Token]) -> list[str] | None:
     for piece in joined:
         if merged and merged[-1] == "-" and piece.isdigit():
             merged[-1] = "-" + piece
-        elif merged and merged[-1] in ("degree", "degrees") and piece in ("C", "F", "Celsius", "Fahrenheit", "celsius", "fahrenheit"):
+        elif (
+            merged
+            and merged[-1] in ("degree", "degrees")
+            and piece in ("C", "F", "Celsius", "Fahrenheit", "celsius", "fahrenheit")
+        ):
             merged[-1] = "celsius" if piece[0] in "Cc" else "fahrenheit"
         else:
             merged.append(piece)

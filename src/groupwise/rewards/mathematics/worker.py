@@ -19,9 +19,9 @@ from typing import Any
 
 from groupwise.rewards.mathematics import judging, second_opinion
 from groupwise.rewards.mathematics.equality import Numeric
-from groupwise.rewards.mathematics.evaluation import Unknown
+from groupwise.rewards.mathematics.evaluation import UnknownValueError
 from groupwise.rewards.mathematics.finding import Found
-from groupwise.rewards.mathematics.nodes import Unreadable
+from groupwise.rewards.mathematics.nodes import UnreadableError
 
 MEMORY_BYTES = 1 << 30
 """Memory that a child may take beyond what it starts with."""
@@ -42,13 +42,13 @@ def decide(gold: str, answer: str | None, boxes: tuple[str, ...]) -> str:
                 second_opinion.parse(right.text)
                 return "same"
             return "same" if second_opinion.same(right.text, answer) else "different"
-        except Unreadable:
+        except UnreadableError:
             return "unreadable"
     if answer is None:
         return "same"
     try:
         return "same" if judging.compare(right, Found(answer, "box", boxes), Numeric()) else "different"
-    except Unknown:
+    except UnknownValueError:
         return "different"  # it has no value at any point, so it is not seen to be the gold
 
 
@@ -112,11 +112,21 @@ def main() -> None:
         _serve(None)
         return
     asked = mmap.mmap(-1, 8)
+    child = 0
+
+    def end(*_: object) -> None:
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
     while True:
         child = os.fork()
         if child == 0:
             code = 1
             try:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 _limit_memory()
                 code = _serve(asked)
             finally:

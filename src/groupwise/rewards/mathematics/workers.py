@@ -29,6 +29,8 @@ START_SECONDS = 120.0
 """Longest that a process may take to start; a machine under load imports slowly."""
 WAIT_SECONDS = 30.0
 """Longest wait for an answer beyond ten times its limit on processor time, before the process is given up."""
+END_SECONDS = 5.0
+"""Longest that a process may take to end by itself before it is killed."""
 PATIENCE = 20
 """Answers of one call that may run into the limit; those after them get a tenth of the time."""
 
@@ -118,7 +120,10 @@ class Worker:
         return reply
 
     def kill(self) -> None:
-        """End the process and its children, and wait for it."""
+        """End the process and its child, and wait for it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.terminate()  # on which it ends its child and waits for that, so that no zombie is left
+            self._process.wait(END_SECONDS)
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -12,8 +12,8 @@ from annotated_types import Gt, Le
 
 from groupwise.rewards.completions import text_of
 from groupwise.rewards.mathematics import judging, second_opinion, workers
-from groupwise.rewards.mathematics.equality import Exact, Undecided
-from groupwise.rewards.mathematics.nodes import Unreadable
+from groupwise.rewards.mathematics.equality import Exact, UndecidedError
+from groupwise.rewards.mathematics.nodes import UnreadableError
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,9 @@ def math_answer(
             open_rows.append((row, request))
         else:
             scores[row] = float(request)
-    for (row, _), same in zip(open_rows, _judged([request for _, request in open_rows], seconds), strict=True):
+    for (row, _), same in zip(
+        open_rows, _judged([request for _, request in open_rows], seconds), strict=True
+    ):
         scores[row] = float(same)
     if log_metric is not None and scores:
         log_metric("math_answer_unreadable", scores.count(None) / len(scores))
@@ -101,7 +103,9 @@ def _known_to_math_verify(gold: str, seconds: float) -> bool:
         if workers.shared().judge([request], seconds=seconds) == ["same"]:
             return True
     _log.warning(
-        "the right answer %r cannot be read (%s), so math_answer gives its rollouts no reward", gold[-80:], read.fault
+        "the right answer %r cannot be read (%s), so math_answer gives its rollouts no reward",
+        gold[-80:],
+        read.fault,
     )
     return False
 
@@ -111,13 +115,13 @@ def _compared(completion: str, gold: str, question: str | None) -> bool | worker
     read = judging.read_gold(gold)
     try:
         found = judging.find(completion, read, question)
-    except Unreadable:
+    except UnreadableError:
         return False
     if read.fault is not None:
         return workers.Request(gold, found.text, warm=True)
     try:
         return judging.compare(read, found, Exact())
-    except Undecided:
+    except UndecidedError:
         return workers.Request(gold, found.text, found.boxes)
 
 
@@ -128,6 +132,9 @@ def _judged(requests: Sequence[workers.Request], seconds: float) -> list[bool]:
     for request, verdict in verdicts.items():
         if verdict == "died" or verdict.startswith("fault"):
             _log.warning(
-                "math_answer could not compare %.80r with %.80r (%s), and scored 0", request.answer, request.gold, verdict
+                "math_answer could not compare %.80r with %.80r (%s), and scored 0",
+                request.answer,
+                request.gold,
+                verdict,
             )
     return [verdicts[request] == "same" for request in requests]
