@@ -47,17 +47,11 @@ class Unit:
         return bool(self.dimensions)
 
 
-def _table() -> dict[str, tuple[Fraction, str, int]]:
-    inch, pound = Fraction(254, 10**4), Fraction(45359237, 10**8)
-    table: dict[str, tuple[Fraction, str, int]] = {}
-
-    def add(dimension: str, names: dict[str, Fraction | int], exponent: int = 1) -> None:
-        for spelled, factor in names.items():
-            for name in spelled.split():
-                table[name] = (Fraction(factor), dimension, exponent)
-
-    add(
+_INCH, _POUND, _GALLON = Fraction(254, 10**4), Fraction(45359237, 10**5), 231 * Fraction(254, 10**4) ** 3
+_MEASURES: tuple[tuple[str, int, dict[str, Fraction | int]], ...] = (
+    (
         "length",
+        1,
         {
             "m meter metre": 1,
             "km kilometer kilometre": 1000,
@@ -66,25 +60,44 @@ def _table() -> dict[str, tuple[Fraction, str, int]]:
             "mm millimeter millimetre": Fraction(1, 1000),
             "\u03bcm um micrometer micrometre micron": Fraction(1, 10**6),
             "nm nanometer nanometre": Fraction(1, 10**9),
-            "in inch inches": inch,
-            "ft foot feet": 12 * inch,
-            "yd yard": 36 * inch,
-            "mi mile": 63360 * inch,
+            "in inch inches": _INCH,
+            "ft foot feet": 12 * _INCH,
+            "yd yard": 36 * _INCH,
+            "mi mile": 63360 * _INCH,
         },
-    )
-    add(
+    ),
+    ("length", 2, {"acre": 4840 * (36 * _INCH) ** 2, "hectare ha": 10**4}),
+    (
+        "length",
+        3,
+        {
+            "l liter litre": Fraction(1, 1000),
+            "ml milliliter millilitre cc": Fraction(1, 10**6),
+            "cl centiliter centilitre": Fraction(1, 10**5),
+            "dl deciliter decilitre": Fraction(1, 10**4),
+            "gal gallon": _GALLON,
+            "qt quart": _GALLON / 4,
+            "pt pint": _GALLON / 8,
+            "cup": _GALLON / 16,
+            "tbsp tablespoon": _GALLON / 256,
+            "tsp teaspoon": _GALLON / 768,
+        },
+    ),
+    (
         "mass",
+        1,
         {
             "g gram gramme gm": 1,
             "kg kilogram kilo": 1000,
             "mg milligram": Fraction(1, 1000),
             "tonne": 10**6,
-            "lb pound": pound * 1000,
-            "oz ounce": pound * 1000 / 16,
+            "lb pound": _POUND,
+            "oz ounce": _POUND / 16,
         },
-    )
-    add(
+    ),
+    (
         "time",
+        1,
         {
             "s sec second": 1,
             "ms millisecond": Fraction(1, 1000),
@@ -93,49 +106,32 @@ def _table() -> dict[str, tuple[Fraction, str, int]]:
             "day": 86400,
             "week wk": 7 * 86400,
         },
-    )
-    add("years", {"year yr": 12, "month": 1, "decade": 120, "century": 1200})
-    add(
-        "length",
-        {
-            "l liter litre": Fraction(1, 1000),
-            "ml milliliter millilitre cc": Fraction(1, 10**6),
-            "cl centiliter centilitre": Fraction(1, 10**5),
-            "dl deciliter decilitre": Fraction(1, 10**4),
-            "gal gallon": 231 * inch**3,
-            "qt quart": 231 * inch**3 / 4,
-            "pt pint": 231 * inch**3 / 8,
-            "cup": 231 * inch**3 / 16,
-            "tbsp tablespoon": 231 * inch**3 / 256,
-            "tsp teaspoon": 231 * inch**3 / 768,
-        },
-        3,
-    )
-    add("length", {"acre": 4840 * (36 * inch) ** 2, "hectare ha": 10**4}, 2)
-    add("angle", {"degree deg": 1})
-    add("radian", {"rad radian": 1})
-    add("celsius", {"celsius": 1})
-    add("fahrenheit", {"fahrenheit": 1})
-    add("kelvin", {"kelvin": 1})
-    add("dollar", {"$ dollar usd buck": 1, "cent \u00a2 penny pence pennies": Fraction(1, 100)})
-    for name, spelled in {
-        "euro": "\u20ac euro eur",
-        "sterling": "\u00a3 gbp",
-        "yen": "\u00a5 yen jpy",
-    }.items():
-        add(name, {spelled: 1})
-    add("rupee", {"\u20b9 rupee rs inr": 1})
-    add("energy", {"j joule": 1, "kj kilojoule": 1000})
-    add("power", {"w watt": 1, "kw kilowatt": 1000, "mw megawatt": 10**6})
-    add("force", {"n newton": 1})
-    add("voltage", {"v volt": 1})
-    add("current", {"ampere amp": 1})
-    add("frequency", {"hz hertz": 1, "khz kilohertz": 1000})
-    add("data", {"byte": 1, "kb kilobyte": 1000, "mb megabyte": 10**6, "gb gigabyte": 10**9})
-    return table
-
-
-_TABLE = _table()
+    ),
+    ("years", 1, {"year yr": 12, "month": 1, "decade": 120, "century": 1200}),
+    ("angle", 1, {"degree deg": 1}),
+    ("radian", 1, {"rad radian": 1}),
+    ("celsius", 1, {"celsius": 1}),
+    ("fahrenheit", 1, {"fahrenheit": 1}),
+    ("kelvin", 1, {"kelvin": 1}),
+    ("dollar", 1, {"$ dollar usd buck": 1, "cent \u00a2 penny pence pennies": Fraction(1, 100)}),
+    ("euro", 1, {"\u20ac euro eur": 1}),
+    ("sterling", 1, {"\u00a3 gbp": 1}),
+    ("yen", 1, {"\u00a5 yen jpy": 1}),
+    ("rupee", 1, {"\u20b9 rupee rs inr": 1}),
+    ("energy", 1, {"j joule": 1, "kj kilojoule": 1000}),
+    ("power", 1, {"w watt": 1, "kw kilowatt": 1000}),
+    ("force", 1, {"n newton": 1}),
+    ("voltage", 1, {"v volt": 1}),
+    ("current", 1, {"ampere amp": 1}),
+    ("frequency", 1, {"hz hertz": 1, "khz kilohertz": 1000}),
+    ("data", 1, {"byte": 1, "kb kilobyte": 1000, "mb megabyte": 10**6, "gb gigabyte": 10**9}),
+)
+_TABLE = {
+    name: (Fraction(factor), dimension, exponent)
+    for dimension, exponent, names in _MEASURES
+    for spelled, factor in names.items()
+    for name in spelled.split()
+}
 _SPEEDS = {
     "mph": (Fraction(63360 * 254, 10**4 * 3600), (("length", 1), ("time", -1))),
     "kph": (Fraction(1000, 3600), (("length", 1), ("time", -1))),
