@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from groupwise.checkpoint.export import save_model
@@ -15,11 +15,10 @@ from groupwise.training.advantages import advantages, judge_all
 from groupwise.training.batch import mini_batches
 from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
-from groupwise.training.logprobs import logprobs_of, training_groups
+from groupwise.training.logprobs import kl_penalties, logprobs_of, training_groups
 from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes, timed
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
-from groupwise.training.weights import learning_rate
 
 Groups = tuple[TrainingGroup, ...]
 
@@ -78,8 +77,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
     """One batch: its groups as they were trained on, and its metrics."""
     config = run.config
     batch = run.keeper.batch or sample(run, step)
-    rate = learning_rate(config.training, step - 1, run.steps)
-    run.optimizer.set_rate(rate)
+    run.apply(step - 1)
     rows = run.updater.rows(batch.groups)
     parts = mini_batches(rows, config.training.mini_batches) * config.training.updates_per_batch
     for i in range(batch.done, len(parts)):
@@ -91,12 +89,14 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
     run.engine.load_weights(run.updater.updates, run.policy.model)
     metrics = {**batch.metrics, **batch.updates}
     metrics |= {
-        "kl/beta": Mean(config.objective.kl.beta, 1),
-        "training/learning_rate": Mean(rate, 1),
+        "kl/beta": Mean(run.kl.beta, 1),
+        "sampler/temperature": Mean(run.temperature.value, 1),
+        "training/learning_rate": Mean(run.optimizer.rate, 1),
         "training/updates": Mean(run.updater.updates, 1),
         "training/epoch": Mean(run.order.passes, 1),
         "tokens/trained": Total(sum(row.trainable_tokens for row in rows)),
     }
+    run.kl.end(metrics)
     for kind, sentence in questions(step, metrics, run.updater.clip_width):
         run.recorder.notice(kind, sentence)
     return batch.groups, metrics
@@ -106,10 +106,11 @@ def sample(run: Run, step: int) -> BatchInUse:
     """The batch of a step, sampled, scored and with the log-probs that its updates need."""
     config = run.config
     clock: dict[str, Metric] = {}
+    run.begin(step - 1)
     collected = collect(
         run.engine,
         [run.prompts[i] for i in run.order.next()],
-        run.sampling,
+        replace(run.sampling, temperature=run.temperature.value),
         run.score(step - 1),
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
@@ -122,8 +123,11 @@ def sample(run: Run, step: int) -> BatchInUse:
             reference=run.reference_forward,
             reference_weights=run.reference_weights,
         )
-    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate))
+        penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
+    off = None if penalties is None else penalties.of_groups
+    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate, penalties=off))
     metrics = measure(groups) | clock
+    metrics |= {} if penalties is None else penalties.metrics
     seconds = collected.generate_seconds
     metrics |= {
         "time/generate_seconds": Total(seconds),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,10 @@ from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, take_up
+from groupwise.training.schedules import KLController, Temperature
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
 from groupwise.training.step import Forward, Updater
-from groupwise.training.weights import Optimizer
+from groupwise.training.weights import Optimizer, learning_rate
 
 _ROUNDING_PROMPTS = 8
 
@@ -74,6 +75,10 @@ class Run:
     """Scores the reference's; None without a reference."""
     reference_weights: Callable[[], AbstractContextManager[None]] | None
     """Context with the reference's weights; None without a reference."""
+    kl: KLController
+    """The KL coefficient from step to step."""
+    temperature: Temperature
+    """The sampling temperature from step to step."""
     recorder: Recorder
     """Writes the records."""
     keeper: Keeper
@@ -102,9 +107,22 @@ class Run:
             "optimizer": self.optimizer,
             "updates": self.updater.guard,
             "rewards": self.inputs.rewards,
+            "kl": self.kl,
+            "temperature": self.temperature,
             "randomness": ProcessRandomness(),
             "recorder": self.recorder,
         }
+
+    def begin(self, step: int) -> None:
+        """Move on what changes by rule before a step is sampled, 0 for the first: temperature and KL coefficient."""
+        self.temperature.begin(step)
+        self.kl.begin(step)
+
+    def apply(self, step: int) -> None:
+        """Set the learning rate and the KL coefficient of a step for its updates, also of one that is gone on with."""
+        self.optimizer.set_rate(learning_rate(self.config.training, step, self.steps))
+        if self.updater.kl_in_loss:
+            self.updater.objective = replace(self.updater.objective, beta=self.kl.beta)
 
     def score(
         self, step: int, *, training: bool = True
@@ -166,10 +184,11 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     order = _order(config, len(prompts))
     steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
-    forward = forward_of(scorer, config)
+    temperature = Temperature(config.rollout)
+    forward = forward_of(scorer, config, temperature)
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
-    reference, reference_forward = _reference(config, policy, forward, longest)
+    reference_forward, reference_weights = _reference(config, policy, forward, longest)
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
     recorder = _recorder(inputs, steps, notices, console, resumed)
     run = Run(
@@ -191,11 +210,14 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
             outside=inputs.outside,
             clip_width=inputs.clip_width,
             correct=None if sampler_serves else corrector(config.objective),
+            kl_in_loss=config.objective.kl.place == "loss",
         ),
         optimizer=optimizer,
         old_forward=None if sampler_serves else forward,
         reference_forward=reference_forward,
-        reference_weights=None if reference is None else reference.weights,
+        reference_weights=reference_weights,
+        kl=KLController(inputs.control_kl, config.objective.kl.beta),
+        temperature=temperature,
         recorder=recorder,
         keeper=Keeper(recorder.folder, config.checkpoint, policy),
     )
@@ -218,15 +240,15 @@ def _order(config: RunConfig, count: int) -> PromptOrder:
 
 def _reference(
     config: RunConfig, policy: Policy, forward: Forward, longest_tokens: int
-) -> tuple[Reference | None, Forward | None]:
-    """The frozen reference and what scores it; None for both where no KL acts."""
+) -> tuple[Forward | None, Callable[[], AbstractContextManager[None]] | None]:
+    """What scores with the reference, and the context in which it does; both None where beta is 0."""
     if config.objective.kl.beta == 0:
         return None, None
     reference = build_reference(policy, reference=config.reference, lora=config.lora)
     if reference.model is policy.model:
-        return reference, forward
+        return forward, reference.weights
     own = reference_scorer(reference, policy, forward.scorer, longest_tokens)
-    return reference, forward_of(own, config)
+    return forward_of(own, config, forward.temperature), reference.weights
 
 
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
@@ -401,11 +423,11 @@ def origin_of(
     }
 
 
-def forward_of(scorer: TokenLogprobs, config: RunConfig) -> Forward:
+def forward_of(scorer: TokenLogprobs, config: RunConfig, temperature: Temperature) -> Forward:
     """A model's forward pass within the configured limits."""
     return Forward(
         scorer=scorer,
-        temperature=config.rollout.temperature,
+        temperature=temperature,
         tokens=config.training.micro_batch_tokens,
         rollouts=config.training.micro_batch_rollouts,
         device=next(scorer.model.parameters()).device,
