@@ -47,7 +47,7 @@ class Class(type):
             cls._peer.ask("set", cls, name, value)
 
     def __iter__(cls) -> Any:
-        return iter(cls._peer.ask("operate", "iter", cls))
+        return _iterator(cls)
 
     def __len__(cls) -> int:
         return int(cls._peer.ask("operate", "len", cls))
@@ -85,7 +85,7 @@ class Object(metaclass=Class):
         return self._peer.call(self, arguments, keywords)
 
     def __iter__(self) -> Any:
-        return iter(self._peer.ask("operate", "iter", self))
+        return _iterator(self)
 
     def __next__(self) -> Any:
         return self._peer.ask("operate", "next", self)
@@ -123,6 +123,11 @@ class Object(metaclass=Class):
 
     def __hash__(self) -> int:
         return self._peer.ask("operate", "hash", self) if _asks(self) else hash((Object, self._number))
+
+
+def _iterator(value: Any) -> Any:
+    found = value._peer.ask("operate", "iter", value)
+    return found if isinstance(found, Object) else iter(found)
 
 
 class _Nothing:
