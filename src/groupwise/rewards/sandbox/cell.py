@@ -108,8 +108,8 @@ class Cell:
         text = os.pread(self._said, 20_000, 0).decode("utf-8", "replace").strip()
         return " ".join(text.splitlines()[-1:])[-300:]
 
-    def send(self, job: Any, *, link: socket.socket | None = None) -> None:
-        """Give it a job, and with it the other end of a link.
+    def send(self, job: Any, *links: socket.socket) -> None:
+        """Give it a job, and with it ends of sockets.
 
         Raises:
             GoneError: it has ended.
@@ -117,7 +117,7 @@ class Cell:
         body = plain.encode(job, _refuse).encode("utf-8", "surrogatepass")
         try:
             self._control.settimeout(_BOOT_SECONDS)
-            socket.send_fds(self._control, [b"+"], [] if link is None else [link.fileno()])
+            socket.send_fds(self._control, [b"+"], [link.fileno() for link in links])
             self._control.sendall(b"%08x" % len(body) + body)
         except OSError:
             raise GoneError from None

@@ -176,8 +176,8 @@ def _judged(
     with ours, theirs, pool.cell(limits) as cell, pool.cell(limits) as judge:
         deadline = time.monotonic() + limits.seconds
         try:
-            cell.send({"role": "program", "limits": limits.told()}, link=ours)
-            judge.send(job, link=theirs)
+            cell.send({"role": "program", "limits": limits.told()}, ours)
+            judge.send(job, theirs)
             ours.close()
             theirs.close()
             said = judge.receive(deadline)

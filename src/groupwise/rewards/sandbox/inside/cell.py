@@ -16,7 +16,7 @@ import resource
 import select
 import sys
 
-from . import cases, confine, filter, objects, plain, program, runners, tests, wire  # noqa: F401 - read before the fork
+from . import cases, confine, filter, growth, objects, plain, program, runners, tests, wire  # noqa: F401 - read before the fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _keep(control: int, machine: str) -> None:
     socket = _socket.socket(fileno=control)
     while True:
         try:
-            job, link = _next_job(socket, control)
+            job, links = _next_job(socket, control)
         except (wire.ClosedError, OSError):
             return
         if job == "stop":  # it had ended by itself
@@ -72,10 +72,10 @@ def _keep(control: int, machine: str) -> None:
         child = os.fork()
         if child == 0:
             try:
-                _ROLES[job["role"]](control, link, job, machine)
+                _ROLES[job["role"]](control, links, job, machine)
             finally:
                 os._exit(0)
-        if link is not None:
+        for link in links:
             os.close(link)
         _wait(child, control)
         if not _clean(machine):
@@ -83,13 +83,14 @@ def _keep(control: int, machine: str) -> None:
         _tell(control, "free")
 
 
-def _next_job(socket: Any, control: int) -> tuple[Any, int | None]:
-    """A job, and the descriptor that came with it."""
-    byte, ancillary, *_ = socket.recvmsg(1, _socket.CMSG_SPACE(4))
+def _next_job(socket: Any, control: int) -> tuple[Any, list[int]]:
+    """A job, and the descriptors that came with it."""
+    byte, ancillary, *_ = socket.recvmsg(1, _socket.CMSG_SPACE(8))
     if not byte:
         raise wire.ClosedError
-    link = int.from_bytes(ancillary[0][2], sys.byteorder) if ancillary else None
-    return plain.decode(wire.receive(control), _nothing), link
+    packed = ancillary[0][2] if ancillary else b""
+    links = [int.from_bytes(packed[i : i + 4], sys.byteorder) for i in range(0, len(packed), 4)]
+    return plain.decode(wire.receive(control), _nothing), links
 
 
 def _tell(control: int, value: Any) -> None:
@@ -180,16 +181,15 @@ def _limit(limits: dict[str, int], machine: str) -> None:
         confine.give_up_calls(filter.build(machine, shared_host=True, processes=False))
 
 
-def _program(control: int, link: int | None, job: dict[str, Any], machine: str) -> None:
-    assert link is not None
+def _program(control: int, links: list[int], job: dict[str, Any], machine: str) -> None:
     os.close(control)
     _limit(job["limits"], machine)
     sys.argv = ["solution.py"]
     sys.path.insert(0, "")
-    program.Program(link).serve_until_closed()
+    program.Program(links[0]).serve_until_closed()
 
 
-def _script(control: int, link: int | None, job: dict[str, Any], machine: str) -> None:
+def _script(control: int, links: list[int], job: dict[str, Any], machine: str) -> None:
     def confine_case() -> None:
         _limit(job["limits"], machine)
         sys.path.insert(0, "")
@@ -209,11 +209,15 @@ def _kill_the_rest() -> None:
                 continue
 
 
-def _judge(control: int, link: int | None, job: dict[str, Any], machine: str) -> None:
-    assert link is not None
+def _judge(control: int, links: list[int], job: dict[str, Any], machine: str) -> None:
     _limit(job["limits"], machine)
-    verdict = tests.Run(link, job).verdict()
+    verdict = tests.Run(links[0], job).verdict()
     _tell(control, (job["secret"], verdict))
 
 
-_ROLES = {"program": _program, "script": _script, "judge": _judge}
+def _growth(control: int, links: list[int], job: dict[str, Any], machine: str) -> None:
+    _limit(job["limits"], machine)
+    growth.run(links, job, lambda message: _tell(control, (job["secret"], message)))
+
+
+_ROLES = {"program": _program, "script": _script, "judge": _judge, "growth": _growth}

@@ -212,10 +212,11 @@ class _Reader:
             return float(self.until_mark())
         if tag in _MAKE:
             return _MAKE[tag]([self.value() for _ in range(int(self.until_mark(), 16))])
-        if tag == "I":
+        if tag in ("I", "R"):
             make = _MAKE[self.text[self.at]]
             self.at += 1
-            return make([int(word, 16) for word in self.until_mark().split()])
+            words = self.until_mark().split()
+            return make([int(word, 16) for word in words] if tag == "I" else map(float, words))
         if tag == "d":
             return {self.value(): self.value() for _ in range(int(self.until_mark(), 16))}
         if tag == "b":

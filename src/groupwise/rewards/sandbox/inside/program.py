@@ -56,6 +56,8 @@ class Program(wire.Peer):
         super().__init__(fd)
         self.module: Any = None
         self._theirs: dict[int, Elsewhere] = {}
+        self._kept: tuple[Any, ...] = ()
+        self._result: Any = None
 
     def describe(self, value: Any) -> Any:
         """An object of the tests by its number, one of the program by its number, kind and class."""
@@ -130,6 +132,14 @@ class Program(wire.Peer):
             return (True, space[name]) if name in space else (False, None)
         if what == "call":
             return self._call(*rest)
+        if what == "keep":
+            self._kept = rest[0]
+            return None
+        if what == "run":
+            self._result = rest[0](*self._kept)
+            return None
+        if what == "fetch":
+            return self._result
         if what == "attribute":
             return getattr(rest[0], rest[1])
         if what == "set":

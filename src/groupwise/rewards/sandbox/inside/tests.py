@@ -86,7 +86,7 @@ class Run:
         try:
             self._everything()
         except BaseException as error:
-            self._note("error", _said(error))
+            self._note("error", said(error))
         if self.problem is None and (self.total == 0 or self.peer.used == 0):
             self._note("error", NOTHING_CHECKED)
         outcome, detail = self.problem or ("pass", "")
@@ -117,7 +117,7 @@ class Run:
         except (AssertionError, _FailedError, objects.IncomparableError) as error:
             of_program = getattr(error, "_of_program", False)
             self.total += 1
-            self._note("error" if of_program else "fail", f"{label}: {_said(error)}")
+            self._note("error" if of_program else "fail", f"{label}: {said(error)}")
             return False
         except (wire.ClosedError, wire.BrokenError) as error:
             self.total += 1
@@ -125,7 +125,7 @@ class Run:
             return False
         except BaseException as error:
             self.total += 1
-            self._note("error", f"{label}: {_said(error)}")
+            self._note("error", f"{label}: {said(error)}")
             return False
         if counts or self.checks > before:
             self.total += 1
@@ -204,7 +204,7 @@ class Run:
                 function = getattr(self.peer.name(self.job["method_of"])(), case["function"])
             given = function(*case["args"], **case["kwargs"])
             if not equality.same(given, case["expected"], self.job["tolerance"]):
-                raise _FailedError(f"gave {_short(given)}, not {_short(case['expected'])}")
+                raise _FailedError(f"gave {short(given)}, not {short(case['expected'])}")
 
         return run
 
@@ -259,7 +259,8 @@ def _line(source: str, node: ast.stmt) -> str:
     return " ".join(lines[node.lineno - 1].split())[:120] if node.lineno <= len(lines) else ""
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
+    """An exception on one line."""
     try:
         text = " ".join(str(error).split())
     except BaseException:
@@ -267,7 +268,8 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value in 80 characters at most."""
     try:
         text = repr(value)
     except BaseException:
