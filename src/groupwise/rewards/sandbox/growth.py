@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from groupwise.rewards.sandbox.cell import Cell, GoneError, LateError
 from groupwise.rewards.sandbox.isolation import Isolation
@@ -19,7 +18,7 @@ FLOOR_SECONDS = 0.002
 """Processor time below which a call says nothing of its growth."""
 _AROUND, _AROUND_SPARE = 3, 10_000_000
 """Handing over may cost so many times the echo, and so many nanoseconds, before it counts as part of the call."""
-_FITTED = 3
+_FITTED = 4
 """The largest sizes that the exponent is fitted to: growth is what large inputs show."""
 
 
@@ -179,14 +178,3 @@ def growth_value(growth: Growth, allowed: float, slack: float) -> float:
     if growth.exponent is None:
         return float(growth.finished)
     return min(1.0, max(0.0, 1.0 - (growth.exponent - allowed - slack)))
-
-
-def any_workload(value: Any) -> str | None:
-    """The workload of a row; None where it has none.
-
-    Raises:
-        TypeError: it is no text.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    raise TypeError(f"the workload column holds {value!r:.60}, not Python source")

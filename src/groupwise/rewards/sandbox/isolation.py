@@ -109,7 +109,7 @@ def _bubblewrap(interpreter: Interpreter, disk_mb: int, control: int, *, private
         words += ["--perms", "0755", "--dir", folder]
     for path in interpreter.paths:
         words += ["--ro-bind", path, path]
-    words += ["--ro-bind", str(_inside(interpreter)), "/sandbox/inside"]
+    words += ["--ro-bind", str(inside_for(interpreter)), "/sandbox/inside"]
     words += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
     words += ["--perms", "1777", "--size", str(min(size, 16 << 20)), "--tmpfs", "/dev/shm"]
     words += [
@@ -159,7 +159,7 @@ def _restricted(interpreter: Interpreter, control: int) -> Launch:
             f"{sys.platform}; grade programs on such a machine"
         )
     folder = Path(tempfile.mkdtemp(prefix="groupwise-"))
-    inside = _inside(interpreter)
+    inside = inside_for(interpreter)
     readable = ["/usr", "/lib", "/lib64", "/bin", *interpreter.paths, str(inside.parent)]
     return Launch(
         command=_start(interpreter, str(inside.parent), control, 0, folder, machine, *readable),
@@ -173,7 +173,7 @@ def environment(isolation: Isolation) -> dict[str, str]:
 
 
 @functools.cache
-def _inside(interpreter: Interpreter) -> Path:
+def inside_for(interpreter: Interpreter) -> Path:
     """A copy of the inside, compiled for this interpreter, since what is read-only is compiled at every start."""
     folder = Path(tempfile.mkdtemp(prefix="groupwise-inside-"))
     owner = os.getpid()

@@ -78,11 +78,14 @@ def _write(value: Any, out: list[str], other: Callable[[Any], Any]) -> None:
 
 
 def _write_items(tag: str, items: list[Any], out: list[str], other: Callable[[Any], Any]) -> None:
-    if len(items) > 8 and set(map(type, items)) == {
-        int
-    }:  # long lists of numbers are common, and slow one by one
-        text = " ".join([f"{item:x}" for item in items])
-        out.append(f"I{tag}{text};")
+    kinds = (
+        set(map(type, items)) if len(items) > 8 else None
+    )  # long lists of numbers are common, slow one by one
+    if kinds == {int}:
+        out.append(f"I{tag}{' '.join([f'{item:x}' for item in items])};")
+        return
+    if kinds == {float}:
+        out.append(f"R{tag}{' '.join(map(repr, items))};")
         return
     out.append(f"{tag}{len(items):x};")
     for item in items:
