@@ -13,12 +13,15 @@ from groupwise.errors import ConfigError
 
 # One other value for every setting, and what it cannot be had without.
 OTHER: dict[str, tuple[object, dict[str, Any]]] = {
+    "method": ("dpo", {}),
     "model.name": ("other/model", {}),
     "model.revision": ("main", {}),
     "model.tokenizer": ("other", {}),
     "model.chat_template": ("t.jinja", {}),
     "model.pad_token": ("<pad>", {}),
     "model.dtype": ("bfloat16", {"lora": {"rank": 4}}),
+    "model.precision": ("bfloat16", {}),
+    "model.attention": ("sdpa", {}),
     "model.device": ("cpu", {}),
     "model.trust_remote_code": (True, {}),
     "lora.rank": (8, {}),
@@ -56,8 +59,17 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "rewards.columns": ({"answer": "gold"}, {}),
     "rewards.on_failure": ("drop", {}),
     "rewards.failure_value": (-1.0, {"on_failure": "value"}),
+    "rewards.timeout_seconds": (2.5, {}),
+    "rewards.workers": (3, {}),
+    "rewards.gate.reward": ("right", {}),
+    "rewards.gate.at_least": (0.5, {"gate": {"reward": "right"}}),
+    "rewards.gate.otherwise": (-0.5, {"gate": {"reward": "right"}}),
+    "rewards.normalise": ("group", {}),
+    "rewards.smoothing": (0.9, {"normalise": "batch"}),
+    "rewards.schedule": ([[0, 0.0], [100, 1.0]], {}),
     "objective.preset": ("dr_grpo", {}),
     "objective.advantage": ({"name": "group_zscore", "std": "population", "eps": 1e-6}, {}),
+    "objective.ratio": ("sequence_geometric", {}),
     "objective.surrogate": ({"name": "clip", "low": 0.1, "high": 0.3, "dual": 3.0}, {}),
     "objective.aggregation": ({"name": "constant", "length": 12}, {}),
     "objective.kl.beta": (0.01, {}),
@@ -66,6 +78,12 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "objective.truncated": ("mask", {}),
     "objective.old_source": ("trainer", {}),
     "objective.correction_cap": (3.0, {}),
+    "dpo.beta": (0.3, {"method": "dpo"}),
+    "dpo.label_smoothing": (0.1, {"method": "dpo"}),
+    "dpo.pairs_per_step": (4, {"method": "dpo"}),
+    "dpo.max_response_tokens": (99, {"method": "dpo"}),
+    "dpo.chosen": ("better", {"method": "dpo"}),
+    "dpo.rejected": ("worse", {"method": "dpo"}),
     "training.steps": (10, {}),
     "training.epochs": (1.5, {}),
     "training.learning_rate": (2e-5, {}),
@@ -79,6 +97,8 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "training.mini_batches": (2, {}),
     "training.micro_batch_tokens": (512, {}),
     "training.micro_batch_rollouts": (4, {}),
+    "training.gradient_checkpointing": (True, {}),
+    "training.compile": (True, {}),
     "training.max_bad_steps": (1, {}),
     "evaluate.every_steps": (5, {"prompts": {"held_out": "h.jsonl"}}),
     "evaluate.at_start": (False, {}),
@@ -96,18 +116,21 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.save_rollouts": (False, {}),
     "run.save_model": (False, {}),
 }
-ONLY_ONE = {"rollout.engine", "objective.ratio", "objective.kl.estimator", "objective.kl.place"}
+ONLY_ONE = {"rollout.engine", "objective.kl.estimator", "objective.kl.place"}
 """Settings with a single choice so far."""
 
 
 def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]:
-    if key.startswith("rewards."):
-        return {"rewards": [{"name": "exact", **others, key.removeprefix("rewards."): value}]}
     tree: Any = value
-    for part in reversed(key.split(".")):
+    for part in reversed(key.removeprefix("rewards.").split(".")):
         tree = {part: tree}
+    if key.startswith("rewards."):
+        entry = {"name": "exact", **others}
+        for name, inner in tree.items():
+            entry[name] = {**entry.get(name, {}), **inner} if name == "gate" else inner
+        return {"rewards": [entry]}
     for section, values in others.items():
-        tree[section] = {**values, **tree.get(section, {})}
+        tree[section] = {**values, **tree.get(section, {})} if isinstance(values, dict) else values
     return tree
 
 
@@ -272,7 +295,7 @@ WRONG_TREES = [
     ("objective: {advantage: {stdd: sample}}", "group_zscore has no setting 'stdd'; did you mean 'std'?"),
     ("objective: {surrogate: {name: clip, hihg: 1}}", "clip has no setting 'hihg'; did you mean 'high'?"),
     ("training.steps: 3", "unknown key training.steps; write it as sections: training: {steps: ...}"),
-    ("zzz: 1", "unknown key zzz; keys here are model, lora,"),
+    ("zzz: 1", "unknown key zzz; keys here are method, model, lora,"),
     ("training: {steps: 3, steps: 4}", "the key 'steps' is given twice"),
     # Case l03: what is not of the field's type.
     ("training: {learning_rate: abc}", "training.learning_rate: 'abc' is not a number"),
@@ -322,7 +345,10 @@ WRONG_TREES = [
     ("lora: {dropout: 1}", "lora.dropout: 1.0 should be less than 1"),
     ("run: {seed: -1}", "run.seed: -1 should be greater than or equal to 0"),
     ("objective: {advantage: 5}", "objective.advantage: 5 should be"),
-    ("objective: {ratio: sequence}", "objective.ratio: no ratio is called 'sequence'; there are token"),
+    (
+        "objective: {ratio: sequence}",
+        "objective.ratio: no ratio is called 'sequence'; there are sequence_geometric, sequence_product, token",
+    ),
     ("objective: {kl: {estimator: k9}}", "no KL estimator is called 'k9'; there are k3"),
 ]
 

@@ -94,6 +94,8 @@ class OnPackage:
             old_logprobs_M=old,
             advantages_M=each(self.advantages),
             weights_M=each(self.weights),
+            rollout_M=torch.arange(len(counts)).repeat_interleave(counts),
+            rollouts=len(counts),
             correction_M=correction,
             reference_logprobs_M=trained([self._tensor(self.rows[i].reference) for i in chosen]),
             entropy_M=trained([self.entropy[i] for i in chosen]),

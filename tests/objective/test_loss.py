@@ -13,6 +13,8 @@ from groupwise.objective.ratios import RATIOS
 from groupwise.objective.surrogates.clip import clip
 
 DOUBLE = torch.float64
+EACH_ALONE = {"rollout_M": torch.tensor([0, 1]), "rollouts": 2}
+"""Two tokens of two rollouts."""
 
 
 def tensor(values: list[float]) -> torch.Tensor:
@@ -37,6 +39,7 @@ def hand_worked(module: ModuleType) -> None:
         old_logprobs_M=tensor([-3.0, -2.0]),
         advantages_M=tensor([1.0, -1.0]),
         weights_M=tensor([0.5, 0.25]),
+        **EACH_ALONE,
         correction_M=tensor([0.5, 2.0]),
         reference_logprobs_M=tensor([math.log(2.0) - 3.0, -1.0]),
         entropy_M=tensor([2.0, 4.0]),
@@ -52,6 +55,7 @@ def hand_worked(module: ModuleType) -> None:
         old_logprobs_M=tensor([-3.0, -2.0]),
         advantages_M=tensor([1.0, -1.0]),
         weights_M=tensor([0.5, 0.25]),
+        **EACH_ALONE,
     )
     torch.testing.assert_close(terms.loss, torch.tensor(-0.35, dtype=DOUBLE), rtol=0, atol=1e-12)
     # exp(old - sampler): e^0 = 1; e^log(1.5) = 1.5; e^log(8) = 8 held at 2; e^-log(4) = 0.25; e^1000 held at 2
@@ -77,6 +81,8 @@ def ratio_one(tokens: list[int], advantages: list[float], weights: list[float]) 
         old_logprobs_M=policy.detach(),
         advantages_M=tensor(advantages).repeat_interleave(counts),
         weights_M=tensor(weights).repeat_interleave(counts),
+        rollout_M=torch.arange(len(tokens)).repeat_interleave(counts),
+        rollouts=len(tokens),
     )
     terms.loss.backward()
     return terms.loss.item(), policy.grad.tolist()
@@ -140,6 +146,8 @@ def test_the_leash_is_added_and_a_step_shortens_it() -> None:
         old_logprobs_M=policy.detach(),
         advantages_M=torch.zeros(3, dtype=DOUBLE),
         weights_M=policy.detach().exp(),  # each token as often as the policy draws it
+        rollout_M=torch.arange(3),
+        rollouts=3,
         reference_logprobs_M=reference,
     )
     assert terms.loss.item() == pytest.approx(5.0 * before, rel=1e-12)
@@ -155,6 +163,7 @@ def test_without_beta_a_reference_is_measured_and_changes_nothing() -> None:
         "old_logprobs_M": tensor([-1.1, -2.0]),
         "advantages_M": tensor([1.0, -1.0]),
         "weights_M": tensor([0.5, 0.5]),
+        **EACH_ALONE,
     }
     plain = policy_loss(objective(), **values)
     watched = policy_loss(objective(), reference_logprobs_M=tensor([-1.5, -1.0]), **values)
@@ -172,6 +181,7 @@ def test_a_bonus_raises_the_entropy() -> None:
         old_logprobs_M=zero,
         advantages_M=zero,
         weights_M=tensor([0.5, 0.5]),
+        **EACH_ALONE,
         entropy_M=entropy,
     )
     terms.loss.backward()
@@ -188,6 +198,8 @@ def test_everything_but_the_loss_is_detached() -> None:
         old_logprobs_M=policy.detach(),
         advantages_M=one,
         weights_M=one,
+        rollout_M=torch.tensor([0]),
+        rollouts=1,
         reference_logprobs_M=tensor([-2.0]),
     )
     assert terms.loss.requires_grad
@@ -207,6 +219,6 @@ def test_not_a_number_reaches_the_loss_and_is_not_hidden() -> None:
         values = {
             key: tensor([-1.0, -1.0]) for key in ("policy_logprobs_M", "old_logprobs_M", "advantages_M")
         }
-        values |= {"weights_M": tensor([0.5, 0.5]), "correction_M": tensor([1.0, 1.0])}
+        values |= {"weights_M": tensor([0.5, 0.5]), "correction_M": tensor([1.0, 1.0]), **EACH_ALONE}
         values[name][1] = math.nan
         assert math.isnan(policy_loss(objective(), **values).loss.item()), name

@@ -52,7 +52,7 @@ def two_groups(*, reference: bool = True) -> list[TrainingGroup]:
             for i in range(3)
         ),
         verdicts_G=(
-            Verdict(reward=0.1 + 0.2, parts={"exact": 0.0, "format": None}),
+            Verdict(reward=0.1 + 0.2, parts={"exact": 0.0, "format": None}, terms={"exact": 0.1 + 0.2}),
             Verdict(reward=None, parts={"exact": None, "format": None}, failure="exact: raised ValueError"),
             Verdict(reward=-0.0, parts={}),
         ),
@@ -74,18 +74,27 @@ def two_groups(*, reference: bool = True) -> list[TrainingGroup]:
             values[0][0] = NAN_WITH_PAYLOAD
         return tuple(values)
 
+    def every(group: Group, i: int, advantage: float) -> np.ndarray:
+        return np.where(group.rollouts_G[i].trainable_T, advantage, 0.0)
+
     return [
         TrainingGroup(
             group=group,
-            advantages_G=np.array(advantages, dtype=np.float64),
+            advantages_GT=tuple(advantages),
             in_loss_G=np.array(in_loss, dtype=np.bool_),
             zero_spread=zero,
             old_logprobs_GT=logprobs(group, 0.0),
             reference_logprobs_GT=logprobs(group, -0.25) if reference else None,
         )
         for group, advantages, in_loss, zero in (
-            (first, [1 / 3, -0.0, -1 / 3], [True, False, True], False),
-            (second, [0.0, 0.0], [True, True], True),
-            (second, [0.0, 0.0], [False, False], True),
+            # One number for every trained token, another for each, none at all.
+            (
+                first,
+                [every(first, 0, 1 / 3), np.array([-0.0, 5e-324, 0.0]), np.zeros(0)],
+                [True, False, True],
+                False,
+            ),
+            (second, [every(second, 0, 0.0), every(second, 1, -0.0)], [True, True], True),
+            (second, [np.array([0.0, -0.0]), every(second, 1, 0.0)], [False, False], True),
         )
     ]

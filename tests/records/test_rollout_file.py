@@ -84,6 +84,8 @@ def test_columns_hold_what_their_names_say(tmp_path: Path) -> None:
     assert [r["policy_version"] for r in rows[:3]] == [41, 42, 43]
     assert first["kept_mass"] is None
     assert rows[3]["entropy"] is None
+    assert (first["advantage"], first["token_advantage"]) == (1 / 3, None)  # one number holds for all
+    assert (second["advantage"], second["token_advantage"]) == (None, [-0.0, 5e-324, 0.0])
     assert rows[4]["ref_logprob"][1:] == pytest.approx(
         [-0.25, -104.22208], abs=1e-5
     )  # 1e-45 - 0.25; -103.97 - 0.25
@@ -125,11 +127,18 @@ def test_misfits_are_refused_by_name(tmp_path: Path) -> None:
     group, other, _ = two_groups()
     path = tmp_path / "r.parquet"
     wrong: list[tuple[TrainingGroup, str]] = [
-        (dataclasses.replace(group, advantages_G=np.zeros(2)), "3 rollouts but 2 entries in advantages"),
+        (
+            dataclasses.replace(group, advantages_GT=group.advantages_GT[:2]),
+            "3 rollouts but 2 entries in advantages",
+        ),
         (dataclasses.replace(group, in_loss_G=np.ones(4, dtype=bool)), "3 rollouts but 4 entries in in_loss"),
         (
             dataclasses.replace(group, old_logprobs_GT=group.old_logprobs_GT[:2]),
             "3 rollouts but 2 entries in old",
+        ),
+        (
+            dataclasses.replace(other, advantages_GT=tuple(reversed(other.advantages_GT))),
+            "rollout 0 has 2 tokens but 3 advantages",
         ),
         (
             dataclasses.replace(other, old_logprobs_GT=tuple(reversed(other.old_logprobs_GT))),
@@ -189,7 +198,16 @@ def test_what_is_not_a_rollout_file_is_refused_in_one_sentence(tmp_path: Path) -
         read_rollouts(tmp_path / "other.parquet")
     newer = pa.table({"a": [1]}).replace_schema_metadata({b"groupwise.rollouts.schema_version": b"99"})
     pq.write_table(newer, tmp_path / "newer.parquet")
-    with pytest.raises(RunFolderError, match="has schema version 99, and this groupwise reads up to 1"):
+    with pytest.raises(RunFolderError, match="has schema version 99, and this groupwise reads up to 2"):
         read_rollouts(tmp_path / "newer.parquet")
     with pytest.raises(RunFolderError, match=r"cannot be written: No such file or directory"):
         write_rollouts(tmp_path / "no" / "r.parquet", two_groups(), step=1)
+
+
+def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
+    [group] = two_groups()[1:2]
+    write_rollouts(tmp_path / "new.parquet", [group], step=1)
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns(["token_advantage", "terms"])
+    old = old.replace_schema_metadata({b"groupwise.rollouts.schema_version": b"1"})
+    pq.write_table(old, tmp_path / "old.parquet")
+    assert [exact(g) for g in read_rollouts(tmp_path / "old.parquet")] == [exact(group)]

@@ -1,4 +1,6 @@
 import asyncio
+import dataclasses
+import json
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +9,7 @@ import pytest
 import torch
 
 from groupwise.config.rewards import RewardConfig
-from groupwise.errors import RewardError
+from groupwise.errors import CheckpointError, RewardError
 from groupwise.records import StopReason
 from groupwise.rewards import TrainerState, build
 from tests.rewards.examples import HERE, fragile, fragile_later, one, pairs, values
@@ -255,3 +257,99 @@ def test_labels_weights_and_which_came_from_python() -> None:
     rewards = build(configs, base=HERE, functions=[(fragile, -1)])
     assert rewards.weighted == (("numeric", 1.0), ("numeric_2", 5.0), ("fragile", -1.0))
     assert rewards.from_python == ("fragile",)
+
+
+def test_a_watched_reward_is_recorded_and_never_decides(caplog: pytest.LogCaptureFixture) -> None:
+    def judge(completions: list[str]) -> list[float]:
+        if "odd" in completions:
+            raise ValueError("unreadable")
+        return [2.0 * len(c) for c in completions]
+
+    def score(completions: list[str]) -> list[float]:
+        return [float(len(c)) for c in completions]
+
+    rewards = build([], base=HERE, functions=[score, (judge, {"weight": 0, "on_failure": "drop"})])
+    verdicts = rewards.score(*pairs(["a", "odd", "four"]))
+    assert [v.reward for v in verdicts] == [1.0, 3.0, 4.0]
+    assert [v.parts["judge"] for v in verdicts] == [2.0, None, 8.0]
+    assert "unreadable" in (verdicts[1].failure or "")
+    taken = rewards.take_metrics()
+    assert taken.means["reward/part/judge/correlation"] == [pytest.approx(1.0)]
+    assert taken.totals["reward/part/judge/failed_count"] == 1
+    # It may fail altogether, which is told, and the run goes on.
+    assert values(rewards, ["odd"]) == [3.0]
+    assert sum("unreadable" in message for message in caplog.messages) == 2
+    assert "reward/part/judge/correlation" not in rewards.take_metrics().means  # nothing varies
+
+
+def test_only_training_normalises_and_moves_the_statistics() -> None:
+    def score(completions: list[str]) -> list[float]:
+        return [float(len(c)) for c in completions]
+
+    options = {"normalise": "batch", "smoothing": 0.5, "weight": 2.0}
+    rewards = build([], base=HERE, functions=[(score, options)])
+    batch = pairs(["a", "abc"])
+    assert [v.reward for v in rewards.score(*batch)] == [2.0, 6.0]
+    # Mean 2, sample std sqrt(2): -1 / sqrt(2) and 1 / sqrt(2), times 2.
+    trained = [v.reward for v in rewards.score(*batch, training=True)]
+    assert trained == pytest.approx([-math.sqrt(2), math.sqrt(2)])
+    assert [v.reward for v in rewards.score(*batch)] == [2.0, 6.0]
+    taken = rewards.take_metrics()
+    assert taken.means["reward/raw_mean"] == [2.0, 6.0]
+    assert taken.means["reward/part/score/running_std"] == [pytest.approx(math.sqrt(2))]
+
+
+def test_a_resumed_run_scores_as_the_whole_one_would() -> None:
+    def score(completions: list[str]) -> list[float]:
+        return [1.0 / len(c) for c in completions]
+
+    def fresh() -> Any:
+        options = {"normalise": "group", "smoothing": 0.9, "on_failure": "drop"}
+        return build([], base=HERE, functions=[(score, options)])
+
+    prompts, rollouts = pairs(["a", "abcd", "ab", ""])
+    prompts = [prompts[0]] * 4
+    group = [dataclasses.replace(r, prompt_id=prompts[0].id, group_index=i) for i, r in enumerate(rollouts)]
+    whole, first, second = fresh(), fresh(), fresh()
+    for i in range(3):
+        wanted = [v.reward for v in whole.score(prompts[i:], group[i:], training=True)]
+    for i in range(2):
+        first.score(prompts[i:], group[i:], training=True)
+    second.restore(json.loads(json.dumps(first.state())))
+    assert [v.reward for v in second.score(prompts[2:], group[2:], training=True)] == wanted
+    assert second.failures == whole.failures == {"score": 3}
+    assert values(second, [""]) == [None]  # it has worked before, so one failure does not end the run
+    assert second.state() != first.state()
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"labels": ["other"]}, {"labels": ["fragile"]}, {"labels": ["fragile"], "failures": 3}]
+)
+def test_a_state_of_other_rewards_is_refused(state: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="rewards"):
+        one(fragile).restore(state)
+
+
+def test_what_is_counted_of_each_reward() -> None:
+    configs = [
+        RewardConfig(name="exact", label="right", weight=0.0),
+        RewardConfig(
+            name="length",
+            label="short",
+            settings={"unit": "characters", "target": 0, "alpha": 1},
+            gate={"reward": "right"},
+            schedule=((0, 1.0), (10, 3.0)),
+        ),
+    ]
+    rewards = build(configs, base=HERE)
+    prompts, rollouts = pairs(["yes", "no"], columns={"answer": ["yes", "yes"]})
+    verdicts = rewards.score(prompts, rollouts, step=5)
+    assert [v.terms for v in verdicts] == [{"short": -6.0}, {"short": 0.0}]  # -3 x 2; its gate is closed
+    assert [v.parts for v in verdicts] == [{"right": 1.0, "short": -3.0}, {"right": 0.0, "short": -2.0}]
+    taken = rewards.take_metrics()
+    assert taken.means["reward/part/short/weight"] == [2.0]
+    assert taken.means["reward/part/short/gate_closed_fraction"] == [0.0, 1.0]
+    assert set(taken.totals) == {
+        f"{name.format(label)}" for label in ("right", "short")
+        for name in ("reward/part/{}/failed_count", "time/reward/{}_seconds")
+    }  # fmt: skip

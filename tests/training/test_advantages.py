@@ -1,21 +1,29 @@
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from groupwise.config.objective import ObjectiveConfig
 from groupwise.errors import TrainingError
 from groupwise.objective.advantages.group_mean import group_mean
+from groupwise.objective.estimator import Estimator
 from groupwise.records import Group, Prompt, Rollout, StopReason, Verdict
-from groupwise.training.advantages import judge
+from groupwise.training.advantages import advantages, judge
 
 
-def group(rewards: list[float | None], truncated: tuple[int, ...] = ()) -> Group:
+def group(
+    rewards: list[float | None],
+    truncated: tuple[int, ...] = (),
+    untrained: dict[int, list[bool]] | None = None,
+) -> Group:
     prompt = Prompt(id="a:0", source="a", messages=None, text="x", token_ids=np.array([1], dtype=np.int32))
     rollouts = tuple(
         Rollout(
             prompt_id="a:0",
             group_index=i,
             token_ids_T=np.array([5, 6], dtype=np.int32),
-            trainable_T=np.ones(2, dtype=np.bool_),
+            trainable_T=np.array((untrained or {}).get(i, [True, True])),
             sampler_logprobs_T=np.zeros(2, dtype=np.float32),
             kept_mass_T=None,
             entropy_T=None,
@@ -29,40 +37,98 @@ def group(rewards: list[float | None], truncated: tuple[int, ...] = ()) -> Group
     return Group(prompt=prompt, rollouts_G=rollouts, verdicts_G=verdicts)
 
 
+def estimated(
+    batch: list[Group], objective: ObjectiveConfig, function: Callable[..., Any] = group_mean, **evidence: Any
+) -> list[list[list[float]]]:
+    judged = [judge(one, objective) for one in batch]
+    return [[a.tolist() for a in arrays] for arrays in advantages(judged, Estimator(function), **evidence)]
+
+
 def test_an_absent_reward_is_left_out_of_the_mean_and_the_loss() -> None:
     # mean of 1 and 3 is 2; the rollout without a reward must not count as 0 (which would give a mean of 4/3).
-    judged = judge(group([1.0, None, 3.0]), group_mean, ObjectiveConfig())
-    assert judged.advantages_G.tolist() == [-1.0, 0.0, 1.0]
-    assert judged.in_loss_G.tolist() == [True, False, True]
+    one = group([1.0, None, 3.0])
+    assert estimated([one], ObjectiveConfig()) == [[[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]]
+    judged = judge(one, ObjectiveConfig())
+    assert judged.in_loss_G.tolist() == judged.counted_G.tolist() == [True, False, True]
     assert not judged.zero_spread
 
 
 def test_a_masked_truncated_rollout_still_counts_in_the_mean() -> None:
-    # mean of 0, 1, 5 is 2.
-    judged = judge(group([0.0, 1.0, 5.0], truncated=(2,)), group_mean, ObjectiveConfig(truncated="mask"))
-    assert judged.advantages_G.tolist() == [-2.0, -1.0, 3.0]
+    # mean of 0, 1, 5 is 2; the advantage of 3 that is masked is 0 in the record.
+    one = group([0.0, 1.0, 5.0], truncated=(2,))
+    assert estimated([one], ObjectiveConfig(truncated="mask")) == [[[-2.0, -2.0], [-1.0, -1.0], [0.0, 0.0]]]
+    judged = judge(one, ObjectiveConfig(truncated="mask"))
     assert judged.in_loss_G.tolist() == [True, True, False]
-    kept = judge(group([0.0, 1.0, 5.0], truncated=(2,)), group_mean, ObjectiveConfig(truncated="keep"))
-    assert kept.in_loss_G.all()
+    assert judged.counted_G.all()
+    assert judge(one, ObjectiveConfig(truncated="keep")).in_loss_G.all()
 
 
 def test_zero_spread_is_kept_or_dropped_by_choice() -> None:
-    kept = judge(group([0.3, 0.3, 0.3]), group_mean, ObjectiveConfig(zero_spread="keep"))
-    dropped = judge(group([0.3, 0.3, 0.3]), group_mean, ObjectiveConfig(zero_spread="drop"))
+    one = group([0.3, 0.3, 0.3])
+    kept, dropped = (judge(one, ObjectiveConfig(zero_spread=choice)) for choice in ("keep", "drop"))
     assert kept.zero_spread
     assert dropped.zero_spread
-    assert kept.advantages_G.tolist() == dropped.advantages_G.tolist() == [0.0, 0.0, 0.0]
     assert kept.in_loss_G.all()
     assert not dropped.in_loss_G.any()
+    for choice in ("keep", "drop"):
+        assert estimated([one], ObjectiveConfig(zero_spread=choice)) == [[[0.0, 0.0]] * 3]
 
 
 def test_no_reward_at_all() -> None:
-    judged = judge(group([None, None]), group_mean, ObjectiveConfig())
-    assert judged.advantages_G.tolist() == [0.0, 0.0]
-    assert not judged.in_loss_G.any()
+    one = group([None, None])
+    assert estimated([one], ObjectiveConfig()) == [[[0.0, 0.0], [0.0, 0.0]]]
+    assert not judge(one, ObjectiveConfig()).in_loss_G.any()
 
 
-@pytest.mark.parametrize("wrong", [np.array([np.nan, 1.0]), np.array([1.0])])
-def test_a_wrong_estimator_is_named(wrong: np.ndarray) -> None:
-    with pytest.raises(TrainingError, match="one finite number per reward"):
-        judge(group([1.0, 2.0]), lambda rewards: wrong, ObjectiveConfig())
+def test_groups_never_mix_unless_the_estimator_sees_the_batch() -> None:
+    # Groups [0, 2] and [10, 14]: group means 1 and 12; the mean of all four is 6.5.
+    batch = [group([0.0, 2.0]), group([10.0, 14.0])]
+    assert estimated(batch, ObjectiveConfig()) == [[[-1.0] * 2, [1.0] * 2], [[-2.0] * 2, [2.0] * 2]]
+
+    def less_all(rewards_N: np.ndarray) -> np.ndarray:
+        return rewards_N - rewards_N.mean()
+
+    assert estimated(batch, ObjectiveConfig(), less_all) == [
+        [[-6.5] * 2, [-4.5] * 2],
+        [[3.5] * 2, [7.5] * 2],
+    ]
+
+
+def test_an_estimator_over_tokens_sees_trained_tokens_of_rollouts_in_the_loss() -> None:
+    seen: list[list[float]] = []
+
+    def to_go(rewards_NT: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        seen.extend(rewards_T.tolist() for rewards_T in rewards_NT)
+        return [10.0 * i + np.arange(len(rewards_T)) for i, rewards_T in enumerate(rewards_NT, start=1)]
+
+    one = group([7.0, 5.0, 3.0], truncated=(1,), untrained={2: [True, False]})
+    found = estimated([one], ObjectiveConfig(truncated="mask"), to_go)
+    assert seen == [[0.0, 7.0], [3.0]]  # the reward is earned with the last trained token
+    assert found == [[[10.0, 11.0], [0.0, 0.0], [20.0, 0.0]]]
+
+
+def test_values_and_greedy_rewards_reach_those_that_ask() -> None:
+    def critic(rewards_NT: tuple[np.ndarray, ...], values_NT: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        return [r - v for r, v in zip(rewards_NT, values_NT, strict=True)]
+
+    one = group([7.0, None], untrained={0: [False, True]})
+    values = [[np.array([np.nan, 2.0], dtype=np.float32), np.array([np.nan, np.nan], dtype=np.float32)]]
+    assert estimated([one], ObjectiveConfig(), critic, values=values) == [[[0.0, 5.0], [0.0, 0.0]]]
+
+    def greedy(rewards_G: np.ndarray, greedy_rewards_G: np.ndarray) -> np.ndarray:
+        return rewards_G - greedy_rewards_G
+
+    batch = [group([7.0]), group([1.0, None])]
+    assert estimated(batch, ObjectiveConfig(), greedy, greedy_rewards=[4.0, 2.0]) == [
+        [[3.0, 3.0]],
+        [[-1.0, -1.0], [0.0, 0.0]],
+    ]
+
+
+@pytest.mark.parametrize("wrong", [np.array([np.nan, 1.0]), np.array([1.0]), [np.zeros(2), np.zeros(3)]])
+def test_a_wrong_estimator_is_named(wrong: Any) -> None:
+    def mine(rewards_G: np.ndarray) -> Any:
+        return wrong
+
+    with pytest.raises(TrainingError, match=r"the advantage mine gave .*\(rewards \[1\. 2\.\]\)"):
+        estimated([group([1.0, 2.0])], ObjectiveConfig(), mine)

@@ -9,7 +9,9 @@ from groupwise.training.batch import Row, assemble, families_of, mini_batches, s
 P = [np.arange(n, dtype=np.int32) for n in (3, 5)]
 
 
-def row(prompt: int, tokens: int, advantage: float = 1.0, trainable: list[bool] | None = None) -> Row:
+def row(
+    prompt: int, tokens: int, advantage: float | list[float] = 1.0, trainable: list[bool] | None = None
+) -> Row:
     rollout = Rollout(
         prompt_id=str(prompt),
         group_index=0,
@@ -25,7 +27,7 @@ def row(prompt: int, tokens: int, advantage: float = 1.0, trainable: list[bool] 
     return Row(
         prompt_ids=P[prompt],
         rollout=rollout,
-        advantage=advantage,
+        advantages_T=np.broadcast_to(np.array(advantage), tokens),
         weight=0.0,
         old_logprobs_T=-np.arange(1, tokens + 1, dtype=np.float32),
         reference_logprobs_T=None,
@@ -74,10 +76,17 @@ def test_weights_come_from_the_whole_optimiser_batch() -> None:
 
 
 def test_only_trainable_tokens_are_assembled() -> None:
-    rows = weighted([row(0, 3, 2.0, [True, False, True]), row(1, 2, -1.0)], token_mean)
+    rows = weighted([row(0, 3, [2.0, 1e6, 3.0], [True, False, True]), row(1, 2, -1.0)], token_mean)
     batch = assemble(rows, device=torch.device("cpu"), dtype=torch.float64)
     assert batch.trainable.tolist() == [0, 2, 3, 4]
-    assert batch.advantages_M.tolist() == [2.0, 2.0, -1.0, -1.0]
+    assert batch.advantages_M.tolist() == [2.0, 3.0, -1.0, -1.0]
     assert batch.weights_M.tolist() == pytest.approx([0.25] * 4)
     assert batch.old_logprobs_M.tolist() == [-1.0, -3.0, -1.0, -2.0]
     assert batch.reference_logprobs_M is None
+    assert batch.rollout_M.tolist() == [0, 0, 1, 1]
+
+
+def test_an_advantage_counts_where_a_token_is_trained() -> None:
+    assert row(0, 2, [0.0, 1.0]).has_advantage
+    assert not row(0, 2, [0.0, 1.0], [True, False]).has_advantage
+    assert not row(0, 2, 0.0).has_advantage

@@ -1,14 +1,14 @@
 """Metrics of a batch against numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from groupwise.health.metric import values
-from groupwise.records import Group, Prompt, Rollout, StopReason, Verdict
+from groupwise.records import Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
 from groupwise.records.nouns import NONE_APPLIES
-from groupwise.training.advantages import Judged
 from groupwise.training.measure import measure
 
 
@@ -30,7 +30,7 @@ def rollout(ids: list[int], index: int, *, truncated: bool = False) -> Rollout:
 
 def judged(
     ids: list[list[int]], rewards: list[float | None], advantages: list[float], *, flat: bool = False
-) -> Judged:
+) -> TrainingGroup:
     failures = [None if r is not None else NONE_APPLIES for r in rewards]
     prompt = Prompt(id="a:0", source="a", messages=None, text="x", token_ids=np.array([1], dtype=np.int32))
     group = Group(
@@ -42,7 +42,18 @@ def judged(
         ),
     )
     present = np.array([r is not None for r in rewards])
-    return Judged(group=group, advantages_G=np.array(advantages), in_loss_G=present, zero_spread=flat)
+    return TrainingGroup(
+        group=group,
+        # Spread about their mean, which is what counts; a rollout of one token has the mean itself.
+        advantages_GT=tuple(
+            a + np.linspace(-1.0, 1.0, len(r.token_ids_T)) * (len(r.token_ids_T) > 1)
+            for a, r in zip(advantages, group.rollouts_G, strict=True)
+        ),
+        in_loss_G=present,
+        zero_spread=flat,
+        old_logprobs_GT=tuple(r.sampler_logprobs_T for r in group.rollouts_G),
+        reference_logprobs_GT=None,
+    )
 
 
 def test_a_batch_by_hand() -> None:
@@ -86,8 +97,7 @@ def test_a_failed_reward_is_counted() -> None:
         rollouts_G=batch.group.rollouts_G,
         verdicts_G=(batch.group.verdicts_G[0], failed),
     )
-    again = Judged(group=group, advantages_G=np.zeros(2), in_loss_G=batch.in_loss_G, zero_spread=True)
-    assert values(measure([again]))["reward/failed_count"] == 1
+    assert values(measure([replace(batch, group=group)]))["reward/failed_count"] == 1
 
 
 def test_the_metrics_of_two_parts_add_up_to_those_of_the_whole() -> None:

@@ -47,7 +47,7 @@ def test_ids_that_text_would_spell_otherwise_are_trained_as_they_came(tmp_path: 
     group = Group(prompt=prompt, rollouts_G=(rollout,), verdicts_G=(Verdict(reward=1.0, parts={"r": 1.0}),))
     training = TrainingGroup(
         group=group,
-        advantages_G=np.array([1.0]),
+        advantages_GT=(np.ones(n),),
         in_loss_G=np.array([True]),
         zero_spread=False,
         old_logprobs_GT=(rollout.sampler_logprobs_T,),

@@ -13,9 +13,9 @@ from groupwise.errors import TrainingError
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.tiny import write_tiny
 from groupwise.rollouts.collect import collect
-from groupwise.training.advantages import judge_all
+from groupwise.training.advantages import advantages, judge_all
 from groupwise.training.batch import Row
-from groupwise.training.logprobs import training_groups
+from groupwise.training.logprobs import logprobs_of, training_groups
 from groupwise.training.setup import Run
 
 
@@ -26,13 +26,14 @@ def rows_of(run: Run, shift: float = 0.0) -> list[Row]:
     collected = collect(
         run.engine, prompts, run.sampling, run.score(1), group_size=config.rollout.group_size, seed=(0, 1)
     )
-    groups = training_groups(
-        judge_all(collected.groups, run.inputs.estimate, config.objective),
+    judged = judge_all(collected.groups, config.objective)
+    logprobs = logprobs_of(
+        judged,
         policy=run.old_forward,
         reference=run.reference_forward,
         reference_weights=run.reference_weights,
     )
-    rows = run.updater.rows(groups)
+    rows = run.updater.rows(training_groups(judged, logprobs, advantages(judged, run.inputs.estimate)))
     rng = np.random.default_rng(0)
     return [
         replace(
@@ -92,7 +93,7 @@ def test_the_order_of_rollouts_does_not_matter(tiny_run: Callable[..., Run]) -> 
 def test_rows_without_advantage_are_skipped_yet_count_in_the_divisor(tiny_run: Callable[..., Run]) -> None:
     run = tiny_run(training=BASE["training"])
     rows = rows_of(run)
-    some = [replace(r, advantage=0.0 if i % 3 else r.advantage) for i, r in enumerate(rows)]
+    some = [replace(r, advantages_T=r.advantages_T * (i % 3 == 0)) for i, r in enumerate(rows)]
     seen: list[int] = []
     inner = run.updater.forward.scorer.__class__.__call__
 
@@ -103,9 +104,9 @@ def test_rows_without_advantage_are_skipped_yet_count_in_the_divisor(tiny_run: C
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run.updater.forward.scorer.__class__, "__call__", counting)
         skipped, _ = gradient(run, some)
-    assert sum(seen) == sum(r.advantage != 0 for r in some) < len(rows)
+    assert sum(seen) == sum(r.has_advantage for r in some) < len(rows)
     # The same rows, all computed: an advantage of 1e-30 moves nothing that float32 can see.
-    tiny = [replace(r, advantage=r.advantage or 1e-30) for r in some]
+    tiny = [replace(r, advantages_T=np.where(r.advantages_T == 0, 1e-30, r.advantages_T)) for r in some]
     computed, _ = gradient(run, tiny)
     assert float((skipped - computed).norm() / computed.norm()) < 1e-5
 
@@ -158,7 +159,7 @@ def test_the_kl_of_the_first_step_is_zero_and_pulls_back_later(tiny_run: Callabl
 def test_non_finite_updates_are_skipped_and_bounded(tiny_run: Callable[..., Run]) -> None:
     run = tiny_run(training={"max_bad_steps": 2, "steps": 3, "learning_rate": 1e-3})
     rows = rows_of(run)
-    bad = [replace(rows[0], advantage=float("nan")), *rows[1:]]
+    bad = [replace(rows[0], advantages_T=rows[0].advantages_T * np.nan), *rows[1:]]
     before = [p.detach().clone() for p in run.optimizer.parameters]
     assert run.updater.update(bad)["training/skipped_updates"].value == 1
     assert run.updater.update(rows)["training/skipped_updates"].value == 0, (

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import itertools
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from groupwise.config.base import Float, Section, Text
+from groupwise.config.base import Float, NonNegativeInt, PositiveFloat, PositiveInt, Section, Text
 
 SCORERS = "groupwise.rewards.scorers"
+
+
+class GateConfig(Section):
+    """A condition on another reward: no credit for style unless the answer is right."""
+
+    reward: Text = Field(description="Label of the reward that decides.")
+    at_least: Float = Field(
+        default=1.0, description="The gate is open where that reward's own value is at least this."
+    )
+    otherwise: Float = Field(
+        default=0.0, description="What counts in place of the gated value where it is closed."
+    )
 
 
 class RewardConfig(Section):
     """One reward: a built-in scorer or a function of yours."""
 
     name: Text = Field(description="A scorer's name, or module:function, or file.py:function.")
-    weight: Float = Field(default=1.0, description="Its factor in the sum.")
+    weight: Float = Field(default=1.0, description="Its factor in the sum; 0 to watch it only.")
     label: Text | None = Field(
         default=None, description="Its name in records and metrics; the function's by default."
     )
@@ -28,6 +41,30 @@ class RewardConfig(Section):
         description="When it raises or gives NaN: end the run, leave the rollout out, or use failure_value.",
     )
     failure_value: Float | None = Field(default=None, description="What stands in under on_failure: value.")
+    timeout_seconds: PositiveFloat | None = Field(
+        default=None,
+        description="Longest that one call may take; then its process is ended and it has failed. null for no limit.",
+    )
+    workers: PositiveInt | None = Field(
+        default=None,
+        description="Worker processes to run it in, each with a part of the batch; null for none, or one where "
+        "timeout_seconds is set.",
+    )
+    gate: GateConfig | None = Field(
+        default=None, description="Count it only where another reward is high enough."
+    )
+    normalise: Literal["none", "group", "batch"] = Field(
+        default="none",
+        description="Count its distance from the mean of the group or batch, in standard deviations, when training.",
+    )
+    smoothing: Annotated[Float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="Weight of earlier steps in the statistics that normalise; 0 for this step's alone.",
+    )
+    schedule: tuple[tuple[NonNegativeInt, Float], ...] = Field(
+        default=(),
+        description="Points [finished steps, factor] on a line that multiplies the weight; constant outside them.",
+    )
 
     @field_validator("label")
     @classmethod
@@ -41,6 +78,39 @@ class RewardConfig(Section):
     def _stands_in(self) -> RewardConfig:
         if (self.on_failure == "value") != (self.failure_value is not None):
             raise ValueError("failure_value goes with on_failure: value, and only with it")
+        return self
+
+    @field_validator("schedule")
+    @classmethod
+    def _rising(cls, points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+        steps = [step for step, _ in points]
+        if any(later <= earlier for earlier, later in itertools.pairwise(steps)):
+            raise ValueError(
+                f"its steps are {steps}, but each point must be of a later step than the one before"
+            )
+        return points
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> RewardConfig:
+        if self.smoothing and self.normalise == "none":
+            raise ValueError(
+                "smoothing is of the statistics that normalise, so it needs normalise: group or normalise: batch"
+            )
+        if self.weight == 0:
+            idle = [
+                key
+                for key, given in (
+                    ("gate", self.gate is not None),
+                    ("normalise", self.normalise != "none"),
+                    ("schedule", bool(self.schedule)),
+                )
+                if given
+            ]
+            if idle:
+                raise ValueError(
+                    f"its weight is 0, so it is only watched and {' and '.join(idle)} would do nothing; remove "
+                    f"{'it' if len(idle) == 1 else 'them'} or give a weight"
+                )
         return self
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Objective:
     """What to compute, with every setting bound."""
 
-    log_ratio: Callable[[Tensor], Tensor]
-    """From `objective.ratios`."""
+    log_ratio: Callable[[Tensor, Tensor, int], Tensor]
+    """From `objective.ratios`: policy - old, each token's rollout, their number to log rho per token."""
     surrogate: Callable[[Tensor, Tensor, Tensor], Tensor]
     """From `objective.surrogates`: ratio, advantages, policy log-probs to a value per token, to be maximised."""
     kl: Callable[[Tensor, Tensor], Tensor]
@@ -55,6 +55,8 @@ def policy_loss(
     old_logprobs_M: Tensor,
     advantages_M: Tensor,
     weights_M: Tensor,
+    rollout_M: Tensor,
+    rollouts: int,
     correction_M: Tensor | None = None,
     reference_logprobs_M: Tensor | None = None,
     entropy_M: Tensor | None = None,
@@ -67,6 +69,8 @@ def policy_loss(
         old_logprobs_M: log-probs under the policy that the batch began with, shape [M], nats.
         advantages_M: each token's advantage, shape [M].
         weights_M: each token's weight in the whole optimiser batch, shape [M].
+        rollout_M: which rollout each token is of, 0 .. rollouts - 1, shape [M]. A rollout is never split.
+        rollouts: how many there are.
         correction_M: truncated importance weight from sampler to old policy, shape [M]; None for 1 everywhere.
         reference_logprobs_M: log-probs under the reference, shape [M]; None when there is none.
         entropy_M: entropy of the policy at each token, with gradient, shape [M]; needed for a bonus.
@@ -74,7 +78,8 @@ def policy_loss(
     Returns:
         The loss and its parts. With M = 0 the loss is 0 and carries no gradient.
     """
-    ratio_M, clamped_M = ratio(objective.log_ratio(policy_logprobs_M - old_logprobs_M))
+    log_ratio_M = objective.log_ratio(policy_logprobs_M - old_logprobs_M, rollout_M, rollouts)
+    ratio_M, clamped_M = ratio(log_ratio_M)
     surrogate_M = objective.surrogate(ratio_M, advantages_M, policy_logprobs_M)
     per_token_M = -surrogate_M if correction_M is None else -surrogate_M * correction_M
     kl_M = None

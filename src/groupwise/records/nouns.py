@@ -93,6 +93,8 @@ class Verdict:
     """Each reward's own value, unweighted; None where it did not apply or failed."""
     failure: str | None = None
     """Why a reward is absent or stands in for one that failed; None when all went well."""
+    terms: Mapping[str, float] = field(default_factory=dict)
+    """What each reward added to `reward`: weight x value, after gate, stand-in and normalisation; empty without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,8 +121,9 @@ class TrainingGroup:
 
     group: Group
     """The rollouts and verdicts."""
-    advantages_G: NDArray[np.float64]
-    """One per rollout; 0 for a rollout that is left out."""
+    advantages_GT: tuple[NDArray[np.float64], ...]
+    """Per rollout, shape [T]: what the policy gradient of each token is weighted with; 0 at tokens that are not trained
+    and throughout a rollout that is left out."""
     in_loss_G: BoolArray
     """True where the rollout enters the loss and its divisors (not dropped, masked or without a reward)."""
     zero_spread: bool

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from groupwise.errors import RunFolderError
-from groupwise.records.nouns import Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
+from groupwise.records.nouns import BoolArray, Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
 from groupwise.records.replace import replace_file
 
-SCHEMA_VERSION = 1
-"""Raised when a column changes its name, type or meaning; readers refuse what is newer than they are."""
+SCHEMA_VERSION = 2
+"""Raised when a column comes or changes its name, type or meaning; readers refuse what is newer than they are."""
 
 _VERSION_KEY = b"groupwise.rollouts.schema_version"
 
@@ -63,13 +64,30 @@ SCHEMA = pa.schema(
             "Each reward's own value by label, unweighted; null where it did not apply or failed.",
         ),
         _field(
+            "terms",
+            pa.map_(pa.string(), pa.field("value", pa.float64(), nullable=False)),
+            "What each reward added to `reward` by label: weight x value, after gate, stand-in and normalisation; null "
+            "in files of version 1.",
+            nullable=True,
+        ),
+        _field(
             "failure",
             pa.string(),
             "Why a reward is absent or was stood in for; null when all went well.",
             nullable=True,
         ),
         _field(
-            "advantage", pa.float64(), "What the policy gradient is weighted with; 0 for a rollout left out."
+            "advantage",
+            pa.float64(),
+            "What the policy gradient of each trained token is weighted with; 0 for a rollout left out; null where "
+            "tokens differ.",
+            nullable=True,
+        ),
+        _field(
+            "token_advantage",
+            _list(pa.float64()),
+            f"The same where tokens differ, {_TOKENS} and 0 where not trained; null where `advantage` holds for all.",
+            nullable=True,
         ),
         _field("in_loss", pa.bool_(), "True when the rollout entered the loss and its divisors."),
         _field("zero_spread", pa.bool_(), "True when the rewards of its group were all equal."),
@@ -167,8 +185,12 @@ def _refuse_misfits(entry: TrainingGroup) -> None:
     group = entry.group
     place = f"group of prompt {group.prompt.id}"
     G = len(group.rollouts_G)
-    counts = {"advantages": len(entry.advantages_G), "in_loss": len(entry.in_loss_G)}
-    per_token = {"old": entry.old_logprobs_GT, "reference": entry.reference_logprobs_GT}
+    counts = {"in_loss": len(entry.in_loss_G)}
+    per_token: dict[str, tuple[NDArray[Any], ...] | None] = {
+        "advantages": entry.advantages_GT,
+        "old log-probs": entry.old_logprobs_GT,
+        "reference log-probs": entry.reference_logprobs_GT,
+    }
     counts |= {name: len(arrays) for name, arrays in per_token.items() if arrays is not None}
     for name, count in counts.items():
         if count != G or G == 0:
@@ -178,7 +200,7 @@ def _refuse_misfits(entry: TrainingGroup) -> None:
             if len(array) != len(rollout.token_ids_T):
                 raise ValueError(
                     f"{place}: rollout {rollout.group_index} has {len(rollout.token_ids_T)} tokens "
-                    f"but {len(array)} {name} log-probs"
+                    f"but {len(array)} {name}"
                 )
 
 
@@ -194,6 +216,7 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         id(p): None if p.messages is None else _json(p, "messages", list(p.messages)) for p in prompts
     }
     columns = {id(p): _json(p, "columns", dict(p.columns)) for p in prompts}
+    advantages = [_advantage(entry.advantages_GT[i], entry.group.rollouts_G[i]) for _, i, entry in rows]
     values: dict[str, Any] = {
         "step": [step] * len(rows),
         "group": [number for number, _, _ in rows],
@@ -206,8 +229,10 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "response": [rollout.text for rollout in rollouts],
         "reward": [verdict.reward for verdict in verdicts],
         "parts": [list(verdict.parts.items()) for verdict in verdicts],
+        "terms": [list(verdict.terms.items()) for verdict in verdicts],
         "failure": [verdict.failure for verdict in verdicts],
-        "advantage": [float(entry.advantages_G[i]) for _, i, entry in rows],
+        "advantage": [scalar for scalar, _ in advantages],
+        "token_advantage": [by_token for _, by_token in advantages],
         "in_loss": [bool(entry.in_loss_G[i]) for _, i, entry in rows],
         "zero_spread": [entry.zero_spread for _, _, entry in rows],
         "stop_reason": [rollout.stop_reason.value for rollout in rollouts],
@@ -225,6 +250,21 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "entropy": [rollout.entropy_T for rollout in rollouts],
     }
     return pa.Table.from_arrays([_column(field, values[field.name]) for field in SCHEMA], schema=SCHEMA)
+
+
+def _advantage(
+    advantages_T: NDArray[np.float64], rollout: Rollout
+) -> tuple[float | None, NDArray[np.float64] | None]:
+    """The one number that holds for every trained token, or else all of them; the other is None."""
+    trained = np.flatnonzero(rollout.trainable_T)
+    scalar = float(advantages_T[trained[0]]) if len(trained) else 0.0
+    if advantages_T.tobytes() == _spread_out(scalar, rollout.trainable_T).tobytes():
+        return scalar, None
+    return None, advantages_T
+
+
+def _spread_out(scalar: float, trainable_T: BoolArray) -> NDArray[np.float64]:
+    return np.where(trainable_T, scalar, 0.0)
 
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
@@ -267,6 +307,9 @@ def _rows_by_group(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
     """The rows of one group after the other; list columns as NumPy arrays."""
     columns: dict[str, list[Any]] = {}
     for field in SCHEMA:
+        if field.name not in table.column_names and field.nullable:  # a file of an earlier version
+            columns[field.name] = [None] * table.num_rows
+            continue
         column = table.column(field.name)
         if pa.types.is_list(field.type):
             columns[field.name] = [
@@ -310,12 +353,23 @@ def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
         for row in rows
     )
     verdicts = tuple(
-        Verdict(reward=row["reward"], parts=dict(row["parts"]), failure=row["failure"]) for row in rows
+        Verdict(
+            reward=row["reward"],
+            parts=dict(row["parts"]),
+            failure=row["failure"],
+            terms=dict(row["terms"] or {}),
+        )
+        for row in rows
     )
     references = tuple(row["ref_logprob"] for row in rows)
     return TrainingGroup(
         group=Group(prompt=prompt, rollouts_G=rollouts, verdicts_G=verdicts),
-        advantages_G=np.array([row["advantage"] for row in rows], dtype=np.float64),
+        advantages_GT=tuple(
+            _spread_out(row["advantage"], row["trainable"])
+            if row["token_advantage"] is None
+            else row["token_advantage"]
+            for row in rows
+        ),
         in_loss_G=np.array([row["in_loss"] for row in rows], dtype=np.bool_),
         zero_spread=first["zero_spread"],
         old_logprobs_GT=tuple(row["old_logprob"] for row in rows),

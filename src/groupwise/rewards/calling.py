@@ -8,9 +8,31 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+
+class Notes:
+    """What one call logged; kept only if the call succeeds.
+
+    Attributes:
+        metrics: (name, value) of each call of `log_metric`, in order.
+        extra_columns: the column of each call of `log_extra`, in order.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: list[tuple[str, float]] = []
+        self.extra_columns: list[str] = []
+
+    def log_metric(self, name: str, value: Any) -> None:
+        """Note a number; TRL hands such a function to rewards that name it."""
+        self.metrics.append((str(name), float(value)))
+
+    def log_extra(self, column: str, values: Sequence[Any]) -> None:
+        """Note that a column was given; its values are not kept."""
+        self.extra_columns.append(str(column))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,16 +43,43 @@ class Outcome:
     """What was returned (awaited, where it was awaitable); None when it raised."""
     error: Exception | None = None
     """What was raised; None when it returned."""
+    lost: bool = False
+    """True when it took too long or its process ended, so that nothing is known of the work."""
+    awaited: bool = False
+    """True when the function gave an awaitable, so that several calls run together."""
+    seconds: float = 0.0
+    """How long it took."""
+    notes: Notes = field(default_factory=Notes)
+    """What it logged."""
 
 
-def call_all(calls: Sequence[Callable[[], Any]]) -> list[Outcome]:
+def make_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Call:
+    """The call with notes of its own, where the arguments ask for them."""
+    notes = Notes()
+    own = {name: getattr(notes, name) for name in ("log_metric", "log_extra") if name in arguments}
+    return Call(function=functools.partial(function, **{**arguments, **own}), notes=notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a reward function, ready to be made."""
+
+    function: Callable[[], Any]
+    """Takes nothing; what it returns may be awaitable."""
+    notes: Notes
+    """What it logs."""
+
+
+def call_all(calls: Sequence[Call], *, timeout_seconds: float | None = None) -> list[Outcome]:
     """Make every call; plain functions in order in this thread, then all async ones together.
 
     Async functions run on one event loop that lives in a thread of its own as long as the process, so they work
     whether or not a loop runs here, and clients and locks that they keep between calls stay bound to a live loop.
 
     Args:
-        calls: functions without arguments; what they return may be awaitable.
+        calls: what to call.
+        timeout_seconds: longest that an awaitable may take before it is cancelled; plain functions cannot be stopped
+            from here, see `workers`.
 
     Returns:
         One outcome per call, in order.
@@ -42,17 +91,20 @@ def call_all(calls: Sequence[Callable[[], Any]]) -> list[Outcome]:
     waiting: dict[int, Awaitable[Any]] = {}
     try:
         for i, call in enumerate(calls):
+            started = time.perf_counter()
             try:
-                value = call()
+                value = call.function()
             except Exception as error:
-                outcomes[i] = Outcome(error=error)
+                outcomes[i] = Outcome(error=error, seconds=time.perf_counter() - started, notes=call.notes)
                 continue
             if inspect.isawaitable(value):
                 waiting[i] = value
             else:
-                outcomes[i] = Outcome(value=value)
+                outcomes[i] = Outcome(value=value, seconds=time.perf_counter() - started, notes=call.notes)
         if waiting:
-            outcomes.update(zip(waiting, _await_all(list(waiting.values())), strict=True))
+            notes = [calls[i].notes for i in waiting]
+            settled = _await_all(list(waiting.values()), notes, timeout_seconds)
+            outcomes.update(zip(waiting, settled, strict=True))
     finally:
         for awaitable in waiting.values():
             if (
@@ -63,18 +115,34 @@ def call_all(calls: Sequence[Callable[[], Any]]) -> list[Outcome]:
     return [outcomes[i] for i in range(len(calls))]
 
 
-def _await_all(awaitables: Sequence[Awaitable[Any]]) -> list[Outcome]:
-    async def settle(awaitable: Awaitable[Any]) -> Outcome | BaseException:
+def too_long(timeout_seconds: float) -> TimeoutError:
+    """What a call that took too long has failed with."""
+    return TimeoutError(f"it took longer than timeout_seconds, {timeout_seconds:g}")
+
+
+def _await_all(
+    awaitables: Sequence[Awaitable[Any]], notes: Sequence[Notes], timeout_seconds: float | None
+) -> list[Outcome]:
+    async def settle(awaitable: Awaitable[Any], noted: Notes) -> Outcome | BaseException:
         # Everything is brought back as a value: Ctrl-C raised inside a task would end the loop and leave us waiting.
+        started = time.perf_counter()
+        value, failed, limit = None, None, asyncio.timeout(timeout_seconds)
         try:
-            return Outcome(value=await awaitable)
+            async with limit:
+                value = await awaitable
         except Exception as error:
-            return Outcome(error=error)
+            failed = error
         except BaseException as error:
             return error
+        lost = limit.expired() and isinstance(failed, TimeoutError) and timeout_seconds is not None
+        if lost:
+            assert timeout_seconds is not None
+            failed = too_long(timeout_seconds)
+        seconds = time.perf_counter() - started
+        return Outcome(value=value, error=failed, lost=lost, awaited=True, seconds=seconds, notes=noted)
 
     async def together() -> list[Outcome | BaseException]:
-        return await asyncio.gather(*(settle(a) for a in awaitables))
+        return await asyncio.gather(*(settle(a, n) for a, n in zip(awaitables, notes, strict=True)))
 
     future = asyncio.run_coroutine_threadsafe(together(), _loop())
     try:

@@ -10,17 +10,23 @@ from typing import Any, Literal
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.registry import name_of, nearest
+from groupwise.rewards.combine import Term
+from groupwise.rewards.workers import WorkerPool
 
 GIVEN = (
     "prompts",
     "completions",
     "completion_ids",
     "stop_reasons",
+    "group_ids",
     "trainer_state",
     "log_extra",
     "log_metric",
 )
-"""What every reward can name beside the data's columns; a column of the same name is reached through `columns`."""
+"""What every reward can name beside the data's columns; a column of the same name is reached through `columns`.
+
+A function with `**kwargs` is given all of them but `group_ids`, which says by being named that it compares rollouts.
+"""
 
 _EMPTY = inspect.Parameter.empty
 
@@ -29,14 +35,12 @@ _EMPTY = inspect.Parameter.empty
 class RewardFunction:
     """A function with its weight, its settings and the data columns it reads."""
 
-    label: str
-    """Its name in records and metrics, unique within a run."""
+    term: Term
+    """Its label, weight and conditions in the sum."""
     place: str
     """Where it was named: `rewards[0]`, or the function's own name when it was given in Python."""
     function: Callable[..., Any]
     """Called with keywords only."""
-    weight: float = 1.0
-    """Its factor in the sum."""
     settings: Mapping[str, Any]
     """Fixed arguments by name."""
     takes: frozenset[str]
@@ -51,12 +55,31 @@ class RewardFunction:
     """True when it has `**kwargs` and so gets every column."""
     settings_only: frozenset[str]
     """Names that the data may not use for a column, since they are settings."""
+    by_group: bool
+    """True when it names `group_ids`, so that the rollouts of a group are not called apart."""
     on_failure: Literal["fail", "drop", "value"] = "fail"
     """What happens to a rollout that it fails on."""
     failure_value: float | None = None
     """What stands in under `value`."""
     from_python: bool = False
     """True when it was given as a Python function, not named in a configuration."""
+    pool: WorkerPool | None = None
+    """The processes that it runs in; None for this one."""
+
+    @property
+    def label(self) -> str:
+        """Its name in records and metrics, unique within a run."""
+        return self.term.label
+
+    @property
+    def weight(self) -> float:
+        """Its factor in the sum."""
+        return self.term.weight
+
+    @property
+    def workers(self) -> int:
+        """How many calls run at a time."""
+        return 1 if self.pool is None else self.pool.count
 
     def check_columns(self, columns: Collection[str], place: str) -> None:
         """See `Rewards.check_columns`."""
@@ -172,9 +195,8 @@ def read_function(
             f"def {name_of(function)}(completions, **columns)"
         )
     _check_mapping(function, named, takes_all, settings, columns, place)
-    # What a functools.partial fixed is passed by the partial itself.
-    fixed = set(settings) | _bound(function)
-    takes = frozenset(name for name in GIVEN if (takes_all or name in named) and name not in fixed)
+    fixed = set(settings) | _bound(function)  # what a functools.partial fixed, it passes itself
+    takes = frozenset(n for n in GIVEN if n in named or (takes_all and n != "group_ids")) - fixed
     needed, wanted, defaults = dict(columns), {}, set()
     for name, parameter in named.items():
         if name in GIVEN or name in fixed or name in columns:
@@ -194,6 +216,7 @@ def read_function(
         "wanted": wanted,
         "takes_all": takes_all,
         "settings_only": frozenset((fixed if built_in else fixed | defaults) - set(columns)),
+        "by_group": "group_ids" in named,
     }
 
 

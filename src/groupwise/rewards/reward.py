@@ -1,76 +1,46 @@
-"""Rewards as a run uses them: built from the configuration and from functions, then asked about rollouts."""
+"""Rewards as a run uses them: asked about rollouts, combined, counted. `setup` makes them."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 import math
-import numbers
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from groupwise import registry
-from groupwise.config.choice import check_settings
-from groupwise.config.rewards import SCORERS, RewardConfig, fault_of_label
-from groupwise.errors import ConfigError, DataError, RewardError, raised
+import numpy as np
+
+from groupwise.errors import CheckpointError, DataError, RewardError
 from groupwise.records import Prompt, Rollout, Verdict
-from groupwise.rewards.calling import Outcome, call_all
-from groupwise.rewards.combine import Part, combine
+from groupwise.rewards.batch import Batch, TrainerState
+from groupwise.rewards.calling import Notes
+from groupwise.rewards.combine import Combined, Part, combine
 from groupwise.rewards.completions import text_of
-from groupwise.rewards.function import GIVEN, RewardFunction, read_function
-from groupwise.rewards.values import Unusable, as_list, as_value
+from groupwise.rewards.function import RewardFunction
+from groupwise.rewards.isolation import Asked, ask_all
+from groupwise.rewards.normalise import Statistics
+from groupwise.rewards.values import Unusable
+
+__all__ = ["Batch", "Rewards", "Taken", "TrainerState"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerState:
-    """What a reward that names `trainer_state` gets; TRL spells its fields so."""
+class Taken:
+    """What is to be logged of the batches that were scored since it was last taken."""
 
-    global_step: int
-    """Steps finished before the batch that is scored."""
-    max_steps: int | None
-    """Steps of the whole run; None where there is no such number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What rewards are asked about, without the records around it. All sequences are of length N."""
-
-    prompts: Sequence[Any]
-    """Text, or a list of messages, each."""
-    completions: Sequence[Any]
-    """Text, or a list with the assistant's message, each."""
-    completion_ids: Sequence[Sequence[int]] | None
-    """Token ids, each, the stop token included; None where they are not known."""
-    stop_reasons: Sequence[str] | None
-    """`stop` or `length`, each; None where they are not known."""
-    columns: Mapping[str, Sequence[Any]]
-    """Per data column, one value per rollout."""
-
-
-class _Notes:
-    """What one call logged; kept only if the call succeeds."""
-
-    def __init__(self) -> None:
-        self.metrics: list[tuple[str, float]] = []
-        self.extra_columns: list[str] = []
-
-    def log_metric(self, name: str, value: Any) -> None:
-        self.metrics.append((str(name), float(value)))
-
-    def log_extra(self, column: str, values: Sequence[Any]) -> None:
-        self.extra_columns.append(str(column))
+    means: Mapping[str, Sequence[float]]
+    """Name of a metric to the values that it is the mean of."""
+    totals: Mapping[str, float]
+    """Name of a metric to its sum."""
 
 
 class Rewards:
     """The rewards of a run. Make it with `build`.
 
     Two callables of TRL are handed to functions that name them. What is given to `log_metric(name, value)` is kept
-    until `take_logged`, and a run records its mean as `reward/logged/{name}`. `log_extra(column, values)` may be
+    until `take_metrics`, and a run records its mean as `reward/logged/{name}`. `log_extra(column, values)` may be
     called and keeps nothing, which is said once: TRL shows such columns in its table of completions, and the records
     have no place for them.
 
@@ -84,13 +54,17 @@ class Rewards:
 
     def __init__(self, functions: Sequence[RewardFunction]) -> None:
         self._functions = tuple(functions)
+        self._terms = tuple(f.term for f in functions)
         self.labels: tuple[str, ...] = tuple(f.label for f in functions)
         self.weighted: tuple[tuple[str, float], ...] = tuple((f.label, f.weight) for f in functions)
         self.from_python: tuple[str, ...] = tuple(f.label for f in functions if f.from_python)
         self.needs: dict[str, tuple[str, ...]] = {f.label: tuple(f.needed.values()) for f in functions}
         self.failures: dict[str, int] = dict.fromkeys(self.labels, 0)
+        self._means: dict[str, list[float]] = {}
+        self._totals: dict[str, float] = {}
         self._logged: dict[str, list[float]] = {}
         self._has_worked: set[str] = set()
+        self._statistics = Statistics()
         self._told_of_extras = False
 
     def check_columns(self, columns: Collection[str], place: str) -> None:
@@ -133,14 +107,18 @@ class Rewards:
         *,
         step: int = 0,
         max_steps: int | None = None,
+        training: bool = False,
     ) -> list[Verdict]:
         """Judge rollouts, those of many groups at once.
 
         Args:
             prompts: the prompt of each rollout, in the same order, repeated as often as it was answered.
             rollouts: in any mix of groups.
-            step: steps finished so far, for `trainer_state`.
+            step: steps finished so far, for `trainer_state` and schedules.
             max_steps: steps of the run, for `trainer_state`.
+            training: the rewards are to be turned into advantages, so those that ask for it are normalised, and what
+                they remember of earlier steps moves on. Elsewhere, as in evaluation, a reward is the weighted sum of
+                the values as they are, so that it means the same on any set of rollouts.
 
         Returns:
             One verdict per rollout, in order.
@@ -151,11 +129,17 @@ class Rewards:
             DataError: a column that a reward needs is not there.
             ValueError: prompts and rollouts do not belong together.
         """
+        group_ids: list[str] = []
+        seen: dict[tuple[str, int], int] = {}
         for i, (prompt, rollout) in enumerate(zip(prompts, rollouts, strict=True)):
             if prompt.id != rollout.prompt_id:
                 raise ValueError(
                     f"rollout {i} is of prompt {rollout.prompt_id}, but prompt {i} is {prompt.id}"
                 )
+            # A prompt that is drawn twice in a step makes two groups, each with a rollout 0.
+            place = (prompt.id, rollout.group_index)
+            seen[place] = times = seen.get(place, 0) + 1
+            group_ids.append(prompt.id if times == 1 else f"{prompt.id}#{times}")
         names = dict.fromkeys(name for prompt in prompts for name in prompt.columns)
         batch = Batch(
             prompts=[p.text if p.messages is None else p.messages for p in prompts],
@@ -166,127 +150,141 @@ class Rewards:
             completion_ids=[r.token_ids_T.tolist() for r in rollouts],
             stop_reasons=[r.stop_reason.value for r in rollouts],
             columns={name: [p.columns.get(name) for p in prompts] for name in names},
+            group_ids=group_ids,
         )
-        return self.score_batch(batch, step=step, max_steps=max_steps)
+        return self.score_batch(batch, step=step, max_steps=max_steps, training=training)
 
-    def score_batch(self, batch: Batch, *, step: int = 0, max_steps: int | None = None) -> list[Verdict]:
+    def score_batch(
+        self, batch: Batch, *, step: int = 0, max_steps: int | None = None, training: bool = False
+    ) -> list[Verdict]:
         """As `score`, for texts without the records around them.
 
         Raises:
             RewardError, DataError: as `score`.
         """
-        count = len(batch.completions)
-        if count == 0:
+        if not batch.completions:
             return []
         state = TrainerState(global_step=step, max_steps=max_steps)
-        everything = range(count)
-        notes = [_Notes() for _ in self._functions]
-        calls = [
-            _prepare(f, batch, everything, state, n) for f, n in zip(self._functions, notes, strict=True)
-        ]
+        groups = batch.groups()
         parts = []
-        for function, outcome, note in zip(self._functions, call_all(calls), notes, strict=True):
-            parts.append(self._settle(function, outcome, note, batch, state))
-        weights = [f.weight for f in self._functions]
-        return [combine(self.labels, weights, [of_one[i] for of_one in parts]) for i in everything]
+        for asked, first in ask_all(self._functions, batch, groups, state):
+            for rows, outcome in first:
+                asked.take(rows, outcome)
+            parts.append(self._settle(asked, batch))
+        combined = combine(
+            self._terms, parts, groups, step=step, statistics=self._statistics if training else None
+        )
+        self._measure(combined, step=step, training=training)
+        return combined.verdicts
 
-    def _settle(
-        self, function: RewardFunction, outcome: Outcome, notes: _Notes, batch: Batch, state: TrainerState
-    ) -> list[Part]:
-        """One part per rollout from what one function returned or raised."""
-        count = len(batch.completions)
-        errors: dict[int, Exception] = {}
-        if outcome.error is None:
-            who = f"the reward {function.label!r}"
-            values = [as_value(v) for v in as_list(outcome.value, count, who=who)]
+    def _settle(self, asked: Asked, batch: Batch) -> list[Part]:
+        """One part per rollout from what one function was found to say."""
+        function = asked.function
+        failed = {i: value.reason for i, value in enumerate(asked.values) if isinstance(value, Unusable)}
+        self._add(f"time/reward/{function.label}_seconds", asked.seconds)
+        self._add(f"reward/part/{function.label}/failed_count", len(failed))
+        self.failures[function.label] += len(failed)
+        for notes in asked.notes:
             self._keep(function, notes)
-        else:
-            values, errors = self._one_by_one(function, outcome.error, batch, state)
-        failed = {i: value.reason for i, value in enumerate(values) if isinstance(value, Unusable)}
         if failed:
-            self._report(function, failed, errors, batch)
-        if len(failed) < count:
+            self._report(asked, failed, batch)
+        if len(failed) < len(asked.values):
             self._has_worked.add(function.label)
         return [
-            Part(failure=_sentence(function, i, failed[i], batch), stand_in=function.failure_value)
+            Part(failure=_sentence(function, i, value.reason, batch), stand_in=function.failure_value)
             if isinstance(value, Unusable)
             else Part(value=value)
-            for i, value in enumerate(values)
+            for i, value in enumerate(asked.values)
         ]
 
-    def _one_by_one(
-        self, function: RewardFunction, error: Exception, batch: Batch, state: TrainerState
-    ) -> tuple[list[float | Unusable | None], dict[int, Exception]]:
-        """Call again for each rollout alone, so that only those fail that a function fails on."""
-        count = len(batch.completions)
-        if count == 1:
-            return [Unusable(raised(error))], {0: error}
-        notes = [_Notes() for _ in range(count)]
-        calls = [_prepare(function, batch, [i], state, notes[i]) for i in range(count)]
-        if function.on_failure == "fail":
-            outcomes = []  # the first to fail ends the run, so the rest need not be asked
-            for call in calls:
-                outcomes += call_all([call])
-                if outcomes[-1].error is not None:
-                    break
-            else:
-                raise RewardError(
-                    f"the reward {function.label!r} failed on a batch of {count} rollouts, but on none of them alone: "
-                    f"{raised(error)}"
-                ) from error
-        else:
-            outcomes = call_all(calls)
-            if all(outcome.error is None for outcome in outcomes):
-                _log.warning(
-                    "the reward %r failed on a batch of %d rollouts and then on none of them alone: %s",
-                    function.label,
-                    count,
-                    raised(error),
-                )
-        values: list[float | Unusable | None] = [None] * count
-        errors: dict[int, Exception] = {}
-        for i, outcome in enumerate(outcomes):
-            if outcome.error is not None:
-                errors[i] = outcome.error
-                values[i] = Unusable(raised(outcome.error))
-            else:
-                values[i] = as_value(as_list(outcome.value, 1, who=f"the reward {function.label!r}")[0])
-                self._keep(function, notes[i])
-        return values, errors
-
-    def _report(
-        self,
-        function: RewardFunction,
-        failed: Mapping[int, str],
-        errors: Mapping[int, Exception],
-        batch: Batch,
-    ) -> None:
-        """Count failures, and end the run where the policy or their number says so."""
-        count = len(batch.completions)
-        self.failures[function.label] += len(failed)
+    def _report(self, asked: Asked, failed: Mapping[int, str], batch: Batch) -> None:
+        """Tell of failures, and end the run where the policy or their number says so."""
+        function, count = asked.function, len(asked.values)
         first = min(failed)
         sentence = _sentence(function, first, failed[first], batch)
         if function.on_failure == "fail":
-            remedy = "mend it"
-            if not function.from_python:
-                remedy += (
-                    f", or set {function.place}.on_failure to drop or value to go on without such rollouts"
-                )
-            raise RewardError(f"{sentence}; {remedy}") from errors.get(first)
-        # A batch of one says little: a function that has worked before may go on.
-        if len(failed) == count and (count > 1 or function.label not in self._has_worked):
+            place = f"{function.place}.on_failure" if not function.from_python else "its on_failure"
+            raise RewardError(
+                f"{sentence}; mend it, or set {place} to drop or value to go on without such rollouts"
+            ) from asked.errors.get(first)
+        # A batch of one says little: a function that has worked before may go on. One that is only watched always may.
+        hopeless = len(failed) == count and (count > 1 or function.label not in self._has_worked)
+        if hopeless and function.weight != 0:
             raise RewardError(
                 f"the reward {function.label!r} failed on every rollout of a batch of {count}, so on_failure: "
                 f"{function.on_failure} cannot go on; the first: {sentence}"
-            ) from errors.get(first)
+            ) from asked.errors.get(first)
         _log.warning("%s (%d of %d rollouts of this batch failed)", sentence, len(failed), count)
+
+    def _measure(self, combined: Combined, *, step: int, training: bool) -> None:
+        """What the sum says beyond the verdicts themselves."""
+        for term in self._terms:
+            if term.schedule:
+                self._means[f"reward/part/{term.label}/weight"] = [term.weight_at(step)]
+            std = self._statistics.std(term) if training else None
+            if std is not None:
+                self._means[f"reward/part/{term.label}/running_std"] = [std]
+            if term.weight == 0:
+                correlation = _correlation(
+                    [v.parts[term.label] for v in combined.verdicts], [v.reward for v in combined.verdicts]
+                )
+                if correlation is not None:
+                    self._means.setdefault(f"reward/part/{term.label}/correlation", []).append(correlation)
+        for label, closed in combined.gates_closed.items():
+            self._means.setdefault(f"reward/part/{label}/gate_closed_fraction", []).extend(closed)
+        if training and any(term.normalise != "none" for term in self._terms):
+            self._means.setdefault("reward/raw_mean", []).extend(x for x in combined.raw if x is not None)
+
+    def take_metrics(self) -> Taken:
+        """What is to be logged of the batches since this was last called, by the names in docs/records.md."""
+        means = {**self._means, **{f"reward/logged/{k}": v for k, v in self.take_logged().items()}}
+        taken = Taken(means=means, totals=self._totals)
+        self._means, self._totals = {}, {}
+        return taken
 
     def take_logged(self) -> dict[str, list[float]]:
         """What the functions gave to `log_metric` since this was last called, by name, in the order of the calls."""
         logged, self._logged = self._logged, {}
         return logged
 
-    def _keep(self, function: RewardFunction, notes: _Notes) -> None:
+    def state(self) -> dict[str, Any]:
+        """What a resumed run must know to go on as this one would: plain mappings, lists, texts and numbers."""
+        return {
+            "labels": list(self.labels),
+            "failures": dict(self.failures),
+            "has_worked": sorted(self._has_worked),
+            "statistics": self._statistics.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave.
+
+        Raises:
+            CheckpointError: it is of other rewards, or damaged.
+        """
+        labels = list(state.get("labels", ()))
+        if labels != list(self.labels):
+            raise CheckpointError(
+                f"the checkpoint is of the rewards {', '.join(map(str, labels)) or 'none'}, but this run has "
+                f"{', '.join(self.labels)}; start from the configuration that it was written by"
+            )
+        try:
+            self.failures = {label: int(state["failures"][label]) for label in self.labels}
+            self._has_worked = set(state["has_worked"])
+            self._statistics.restore(state["statistics"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the saved state of the rewards is damaged: {error!r}") from None
+
+    def close(self) -> None:
+        """End the worker processes; they are started again when they are needed."""
+        for function in self._functions:
+            if function.pool is not None:
+                function.pool.close()
+
+    def _add(self, name: str, number: float) -> None:
+        self._totals[name] = self._totals.get(name, 0.0) + number
+
+    def _keep(self, function: RewardFunction, notes: Notes) -> None:
         for name, number in notes.metrics:
             self._logged.setdefault(name, []).append(number)
         if notes.extra_columns and not self._told_of_extras:
@@ -298,159 +296,19 @@ class Rewards:
             )
 
 
-def _prepare(
-    function: RewardFunction, batch: Batch, rows: Sequence[int], state: TrainerState, notes: _Notes
-) -> Callable[[], Any]:
-    """The call for some rows. Lists and messages are new for each call, so that no reward can change another's."""
-    given: dict[str, Any] = {
-        "prompts": [_fresh(batch.prompts[i]) for i in rows],
-        "completions": [_fresh(batch.completions[i]) for i in rows],
-        "trainer_state": state,
-        "log_metric": notes.log_metric,
-        "log_extra": notes.log_extra,
-    }
-    if batch.completion_ids is not None:
-        given["completion_ids"] = [list(batch.completion_ids[i]) for i in rows]
-    if batch.stop_reasons is not None:
-        given["stop_reasons"] = [batch.stop_reasons[i] for i in rows]
-    columns = {name: [values[i] for i in rows] for name, values in batch.columns.items()}
-    return functools.partial(function.function, **function.arguments(given, columns))
-
-
-def _fresh(text_or_messages: Any) -> Any:
-    if isinstance(text_or_messages, str):
-        return text_or_messages
-    return [dict(message) for message in text_or_messages]
+def _correlation(watched: Sequence[float | None], rewards: Sequence[float | None]) -> float | None:
+    """Pearson's, over the rollouts that have both; None where either does not vary."""
+    pairs = [(w, r) for w, r in zip(watched, rewards, strict=True) if w is not None and r is not None]
+    if len(pairs) < 2:
+        return None
+    watched_K, rewards_K = np.array(pairs, dtype=np.float64).T
+    watched_K, rewards_K = watched_K - watched_K.mean(), rewards_K - rewards_K.mean()
+    norms = math.sqrt(float(watched_K @ watched_K) * float(rewards_K @ rewards_K))
+    if norms <= 1e-12:
+        return None
+    return float(watched_K @ rewards_K) / norms
 
 
 def _sentence(function: RewardFunction, i: int, reason: str, batch: Batch) -> str:
     start = text_of(batch.completions[i])[:80]
     return f"the reward {function.label!r} failed on rollout {i} (completion {start!r}): {reason}"
-
-
-def build(
-    configs: Sequence[RewardConfig],
-    *,
-    base: Path,
-    functions: Sequence[Callable[..., Any] | tuple[Callable[..., Any], float]] = (),
-) -> Rewards:
-    """Find the rewards, check their settings and read what data columns they need.
-
-    Args:
-        configs: those that the configuration names.
-        base: folder that `file.py:function` and modules are looked up from.
-        functions: further rewards as Python functions, of weight 1, or as pairs (function, weight).
-
-    Raises:
-        ConfigError: no such function, a setting it does not have, weights that teach nothing; says which reward.
-            That labels differ is checked with the configuration.
-    """
-    fields = [_from_config(i, config, base) for i, config in enumerate(configs)]
-    fields += [_from_python(i, item) for i, item in enumerate(functions)]
-    if not fields:
-        raise ConfigError("there is no reward, so there is nothing to learn from; name one under rewards")
-    if all(field["weight"] == 0 for field in fields):
-        raise ConfigError("the weight of every reward is 0, so there is nothing to learn from")
-    _label(fields)
-    return Rewards([RewardFunction(**field) for field in fields])
-
-
-def _from_config(i: int, config: RewardConfig, base: Path) -> dict[str, Any]:
-    place = f"rewards[{i}]"
-    built_in = ":" not in config.name
-    try:
-        function = registry.find(SCORERS, config.name, base=base)
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from error.__cause__
-    # Read first without settings: it refuses what cannot be called at all.
-    read_function(function, place=place, settings={}, columns={}, built_in=built_in)
-    settings = _settings(function, config.settings, f"{place}.settings")
-    fields = read_function(
-        function, place=place, settings=settings, columns=config.columns, built_in=built_in
-    )
-    if built_in:
-        try:
-            none: dict[str, list[Any]] = {
-                key: [] for key in ("completions", *fields["insists"], *fields["needed"])
-            }
-            function(**none, **settings)
-        except (
-            ValueError,
-            TypeError,
-        ) as error:  # settings that do not fit together are found on no rollouts too
-            raise ConfigError(f"{place} ({config.name}): {error}") from None
-    return fields | {
-        "label": config.label,
-        "place": place,
-        "weight": config.weight,
-        "on_failure": config.on_failure,
-        "failure_value": config.failure_value,
-    }
-
-
-def _settings(function: Callable[..., Any], given: Mapping[str, Any], place: str) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters
-    for key in given:
-        parameter = parameters.get(key)
-        by_position = parameter is not None and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-        if key in GIVEN or by_position:
-            raise ConfigError(
-                f"{place}: {key!r} of {registry.name_of(function)} is filled from the rollouts or the data; "
-                "settings are the arguments after a * in its signature"
-            )
-    try:
-        checked = check_settings(function, given)
-    except ValueError as error:
-        raise ConfigError(f"{place}: {error}") from None
-    return {key: checked[key] for key in given}
-
-
-def _from_python(i: int, item: Any) -> dict[str, Any]:
-    function, weight = item, 1.0
-    if isinstance(item, tuple | list):
-        if len(item) != 2:
-            raise ConfigError(
-                f"reward function {i}: a pair is (function, weight), but this has {len(item)} items"
-            )
-        function, weight = item
-    if not _finite(weight):
-        raise ConfigError(f"reward function {i}: the weight {weight!r:.60} is not a finite number")
-    if isinstance(function, numbers.Real):
-        raise ConfigError(
-            f"reward function {i} is the number {function!r:.60}; a weight stands in a pair with its function, as in "
-            f"[(function, {function!r:.60})]"
-        )
-    if not callable(function):
-        raise ConfigError(
-            f"reward function {i} is a {type(function).__name__} ({function!r:.60}), not a function; "
-            "built-in scorers are named in the configuration, under rewards"
-        )
-    place = f"the function {registry.name_of(function)}"
-    fields = read_function(function, place=place, settings={}, columns={}, from_python=True)
-    return fields | {"label": None, "place": place, "weight": float(weight), "from_python": True}
-
-
-def _finite(weight: Any) -> bool:
-    """True for Python's and numpy's numbers that a float can hold."""
-    try:
-        return (
-            isinstance(weight, numbers.Real) and not isinstance(weight, bool) and math.isfinite(float(weight))
-        )
-    except OverflowError:
-        return False
-
-
-def _label(fields: Sequence[dict[str, Any]]) -> None:
-    """Fill in the labels that were not given: the function's name, with a number where it is taken."""
-    taken = {field["label"] for field in fields if field["label"] is not None}
-    for field in fields:
-        if field["label"] is None:
-            name = registry.name_of(field["function"]).strip("<>")
-            fault = fault_of_label(name)
-            if fault is not None:
-                raise ConfigError(f"{field['place']}: its name {fault}; give it another __name__")
-            label, number = name, 2
-            while label in taken:
-                label, number = f"{name}_{number}", number + 1
-            taken.add(label)
-            field["label"] = label

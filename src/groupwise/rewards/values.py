@@ -43,10 +43,13 @@ def as_list(returned: Any, count: int, *, who: str) -> list[Any]:
 def as_value(value: Any) -> float | Unusable | None:
     """One returned value as a finite float, or None, or why it is neither.
 
-    Zero is a value, as are True and False (1 and 0), and numpy's and torch's scalars.
+    Zero is a value, as are True and False (1 and 0), and numpy's and torch's scalars. A function that finds a rollout
+    it cannot judge may give the exception in place of a number, and keep the values of the others.
     """
     if value is None:
         return None
+    if isinstance(value, Exception):
+        return Unusable(raised(value))
     if isinstance(value, str | bytes):
         return Unusable(f"it gave the text {value!r:.40}, not a number")
     if isinstance(value, list | tuple | dict | set) or getattr(value, "ndim", None):

@@ -1,8 +1,8 @@
-"""From the verdicts of a group to advantages, and which of its rollouts enter the loss."""
+"""From the verdicts of a batch to advantages, and which rollouts enter the loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,61 +11,127 @@ from numpy.typing import NDArray
 
 from groupwise.config.objective import ObjectiveConfig
 from groupwise.errors import TrainingError
+from groupwise.objective.estimator import Estimator, Evidence
 from groupwise.objective.spread import zero_spread
 from groupwise.records import Group, StopReason
+
+PerToken = tuple[NDArray[np.float64], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Judged:
-    """A group with its advantages. Arrays have shape [G]."""
+    """A group, and what its verdicts decide before any advantage. Arrays have shape [G]."""
 
     group: Group
     """The rollouts and verdicts."""
-    advantages_G: NDArray[np.float64]
-    """0 where there is no reward."""
+    counted_G: NDArray[np.bool_]
+    """Which rollouts have a reward, so that they count in their group's mean and spread."""
     in_loss_G: NDArray[np.bool_]
     """Which rollouts enter the loss and its divisors."""
     zero_spread: bool
     """The rewards are all equal, or fewer than two are present."""
 
 
-def judge(group: Group, estimate: Callable[..., Any], objective: ObjectiveConfig) -> Judged:
-    """Advantages of one group, from the rewards that are present; groups never mix.
+def judge(group: Group, objective: ObjectiveConfig) -> Judged:
+    """Which rollouts of a group count, and which enter the loss.
 
     A rollout without a reward is left out of the mean, the spread and the loss. A truncated one still counts in the
     group's mean and spread when it is masked from the loss.
 
     Args:
         group: scored rollouts.
-        estimate: advantage estimator with its settings bound: rewards [G] to advantages [G].
         objective: what to do with zero spread and truncation.
-
-    Raises:
-        TrainingError: the estimator gave a wrong shape or a non-finite number.
     """
     rewards = [verdict.reward for verdict in group.verdicts_G]
-    present_G = np.array([reward is not None for reward in rewards], dtype=np.bool_)
-    rewards_K = np.array([reward for reward in rewards if reward is not None], dtype=np.float64)
-    advantages_G = np.zeros(len(rewards))
-    if len(rewards_K):
-        advantages_K = np.asarray(estimate(rewards_K), dtype=np.float64)
-        if advantages_K.shape != rewards_K.shape or not np.isfinite(advantages_K).all():
-            raise TrainingError(
-                f"the advantage estimator gave {advantages_K} for the rewards {rewards_K} of prompt {group.prompt.id}; "
-                "it must give one finite number per reward"
-            )
-        advantages_G[present_G] = advantages_K
-    flat = zero_spread(rewards_K)
-    in_loss_G = present_G.copy()
+    counted_G = np.array([reward is not None for reward in rewards], dtype=np.bool_)
+    flat = zero_spread(np.array([reward for reward in rewards if reward is not None], dtype=np.float64))
+    in_loss_G = counted_G.copy()
     if objective.truncated == "mask":
         in_loss_G &= np.array([r.stop_reason is not StopReason.LENGTH for r in group.rollouts_G])
     if objective.zero_spread == "drop" and flat:
         in_loss_G[:] = False
-    return Judged(group=group, advantages_G=advantages_G, in_loss_G=in_loss_G, zero_spread=flat)
+    return Judged(group=group, counted_G=counted_G, in_loss_G=in_loss_G, zero_spread=flat)
 
 
-def judge_all(
-    groups: Sequence[Group], estimate: Callable[..., Any], objective: ObjectiveConfig
-) -> list[Judged]:
+def judge_all(groups: Sequence[Group], objective: ObjectiveConfig) -> list[Judged]:
     """`judge` for every group of a batch."""
-    return [judge(group, estimate, objective) for group in groups]
+    return [judge(group, objective) for group in groups]
+
+
+def advantages(
+    judged: Sequence[Judged],
+    estimate: Estimator,
+    *,
+    values: Sequence[Sequence[NDArray[Any]]] | None = None,
+    greedy_rewards: Sequence[float] | None = None,
+) -> list[PerToken]:
+    """The advantage of every token of a batch; groups never mix unless the estimator says so.
+
+    An estimator over rollouts sees all that have a reward, one over tokens those that enter the loss.
+
+    Args:
+        judged: the batch.
+        estimate: the estimator with its settings.
+        values: per group and rollout what a critic expects at each token [T]; None without a critic. Only those of
+            rollouts in the loss are looked at.
+        greedy_rewards: per group the reward of a greedy rollout of its prompt; None when none was sampled.
+
+    Returns:
+        Per group one array [T] per rollout; 0 at tokens that are not trained, and throughout what is left out.
+
+    Raises:
+        TrainingError: the estimator gave a wrong shape or a non-finite number.
+    """
+    members = [
+        (g, i)
+        for g, one in enumerate(judged)
+        for i in np.flatnonzero(one.in_loss_G if estimate.by_token else one.counted_G).tolist()
+    ]
+    found = [[np.zeros(len(rollout.token_ids_T)) for rollout in one.group.rollouts_G] for one in judged]
+    if members:
+        evidence = _evidence(judged, members, values, greedy_rewards)
+        try:
+            estimated = estimate(evidence)
+        except ValueError as error:
+            raise TrainingError(f"{error} (rewards {evidence.rewards_N})") from None
+        for (g, i), advantages_T in zip(members, estimated, strict=True):
+            if judged[g].in_loss_G[i]:
+                found[g][i][judged[g].group.rollouts_G[i].trainable_T] = advantages_T
+    return [tuple(arrays) for arrays in found]
+
+
+def _evidence(
+    judged: Sequence[Judged],
+    members: Sequence[tuple[int, int]],
+    values: Sequence[Sequence[NDArray[Any]]] | None,
+    greedy_rewards: Sequence[float] | None,
+) -> Evidence:
+    """What the chosen rollouts show, as (group, rollout) pairs."""
+    rewards_N = np.array([judged[g].group.verdicts_G[i].reward for g, i in members], dtype=np.float64)
+    masks = [judged[g].group.rollouts_G[i].trainable_T for g, i in members]
+    lengths_N = np.array([int(mask.sum()) for mask in masks], dtype=np.int64)
+    rewards_NT = tuple(
+        _at_the_end(reward, length) for reward, length in zip(rewards_N, lengths_N, strict=True)
+    )
+    return Evidence(
+        rewards_N=rewards_N,
+        rewards_NT=rewards_NT,
+        task_rewards_N=rewards_N,
+        groups_N=np.array([g for g, _ in members], dtype=np.int64),
+        lengths_N=lengths_N,
+        values_NT=None
+        if values is None
+        else tuple(
+            values[g][i][mask].astype(np.float64) for (g, i), mask in zip(members, masks, strict=True)
+        ),
+        greedy_rewards_N=None
+        if greedy_rewards is None
+        else np.array([greedy_rewards[g] for g, _ in members], dtype=np.float64),
+    )
+
+
+def _at_the_end(reward: float, length: int) -> NDArray[np.float64]:
+    """One reward as earned with the last trained token."""
+    rewards_T = np.zeros(length)
+    rewards_T[length - 1 :] = reward
+    return rewards_T

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -44,8 +44,8 @@ class Row:
     """Its prompt's tokens; rows of one group share the array."""
     rollout: Rollout
     """Tokens and mask."""
-    advantage: float
-    """Of every token."""
+    advantages_T: NDArray[np.float64]
+    """Shape [T]; what is not trained is not looked at."""
     weight: float
     """Of one trainable token in the optimiser batch; 0 until `weighted`."""
     old_logprobs_T: NDArray[np.float32]
@@ -60,6 +60,11 @@ class Row:
         """How many tokens enter the loss."""
         return int(self.rollout.trainable_T.sum())
 
+    @property
+    def has_advantage(self) -> bool:
+        """True when some trained token's advantage is not 0, so that its surrogate has a gradient."""
+        return bool(self.advantages_T[self.rollout.trainable_T].any())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MicroBatch:
@@ -70,7 +75,7 @@ class MicroBatch:
     trainable: Tensor
     """Index of the M trainable tokens among all response tokens."""
     advantages_M: Tensor
-    """Of each token's rollout."""
+    """Of each token."""
     weights_M: Tensor
     """Weight in the loss of the optimiser batch."""
     old_logprobs_M: Tensor
@@ -81,6 +86,8 @@ class MicroBatch:
     """Nats, under the reference; None without one."""
     correction_M: Tensor | None
     """Importance weights from sampler to old policy; None for 1."""
+    rollout_M: Tensor
+    """Which rollout of the micro-batch each token is of, from 0."""
     rollouts: int
     """How many rollouts these tokens are of."""
 
@@ -106,7 +113,7 @@ def rows_of(
                 Row(
                     prompt_ids=training.group.prompt.token_ids,
                     rollout=rollout,
-                    advantage=float(training.advantages_G[i]),
+                    advantages_T=training.advantages_GT[i],
                     weight=0.0,
                     old_logprobs_T=old_T,
                     reference_logprobs_T=None if reference is None else reference[i],
@@ -188,29 +195,28 @@ def assemble(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -
     masks = [row.rollout.trainable_T for row in rows]
     counts = [int(mask.sum()) for mask in masks]
 
-    def spread(values: Sequence[float]) -> Tensor:
-        return torch.tensor(
-            np.repeat(np.asarray(values, dtype=np.float64), counts), device=device, dtype=dtype
-        )
-
-    def gathered(arrays: Sequence[NDArray[np.float32] | None]) -> Tensor | None:
+    def gathered(arrays: Sequence[NDArray[Any] | None]) -> Tensor | None:
         if any(array is None for array in arrays):
             return None
         picked = [array[mask] for array, mask in zip(arrays, masks, strict=True) if array is not None]
         return torch.from_numpy(np.concatenate(picked)).to(device=device, dtype=dtype)
 
+    weights_M = np.repeat(np.array([row.weight for row in rows], dtype=np.float64), counts)
+    advantages_M = gathered([row.advantages_T for row in rows])
     old_M = gathered([row.old_logprobs_T for row in rows])
     sampler_M = gathered([row.rollout.sampler_logprobs_T for row in rows])
+    assert advantages_M is not None
     assert old_M is not None
     assert sampler_M is not None
     return MicroBatch(
         families=families_of(rows),
         trainable=torch.from_numpy(np.flatnonzero(np.concatenate(masks))).to(device),
-        advantages_M=spread([row.advantage for row in rows]),
-        weights_M=spread([row.weight for row in rows]),
+        advantages_M=advantages_M,
+        weights_M=torch.from_numpy(weights_M).to(device=device, dtype=dtype),
         old_logprobs_M=old_M,
         sampler_logprobs_M=sampler_M,
         reference_logprobs_M=gathered([row.reference_logprobs_T for row in rows]),
         correction_M=gathered([row.correction_T for row in rows]),
+        rollout_M=torch.from_numpy(np.repeat(np.arange(len(rows)), counts)).to(device),
         rollouts=len(rows),
     )

@@ -13,6 +13,7 @@ from groupwise.config import LoadedConfig, RunConfig
 from groupwise.config.choice import check_settings
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, SURROGATES
 from groupwise.errors import ConfigError, DataError
+from groupwise.objective.estimator import Estimator
 from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.loss import Objective
 from groupwise.objective.ratios import RATIOS
@@ -34,7 +35,7 @@ class Inputs:
     """Rows to evaluate on; empty for none."""
     data_files: dict[str, Path]
     """Each data file by its name in the configuration."""
-    estimate: Callable[..., Any]
+    estimate: Estimator
     """Advantage estimator with its settings."""
     objective: Objective
     """The loss."""
@@ -54,7 +55,8 @@ class Inputs:
 def read_inputs(
     loaded: LoadedConfig,
     *,
-    rewards: Sequence[Callable[..., Any]] = (),
+    rewards: Sequence[Any] = (),
+    weights: Sequence[float] | None = None,
     train: Sequence[Mapping[str, Any]] | None = None,
     held_out: Sequence[Mapping[str, Any]] | None = None,
 ) -> Inputs:
@@ -62,7 +64,8 @@ def read_inputs(
 
     Args:
         loaded: the configuration.
-        rewards: reward functions given in Python, added to those of the configuration.
+        rewards: reward functions given in Python, added to those of the configuration; see `rewards.setup.build`.
+        weights: one per function of `rewards`.
         train: rows given in Python instead of `prompts.train`.
         held_out: rows given in Python instead of `prompts.held_out`.
 
@@ -74,8 +77,47 @@ def read_inputs(
         raise ConfigError(
             "rewards is empty, so there is nothing to learn from; name a scorer, for example [numeric]"
         )
-    scorers = build(config.rewards, base=base, functions=rewards)
-    data_files: dict[str, Path] = {}
+    scorers = build(config.rewards, base=base, functions=rewards, weights=weights)
+    data = read_data(loaded, train=train, held_out=held_out)
+    for rows in (data.train, data.held_out):
+        if rows:
+            check_rows(rows, config.prompts)
+            scorers.check_rows([(row.place, row.columns) for row in rows], rows[0].source)
+    return Inputs(
+        loaded=loaded,
+        rewards=scorers,
+        train=data.train,
+        held_out=data.held_out,
+        data_files=data.files,
+        **_objective(config, base),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """The rows of a run as they were read; what their columns hold is not checked yet."""
+
+    train: list[Row]
+    """Rows to train on; at least one."""
+    held_out: list[Row]
+    """Rows to evaluate on; empty for none."""
+    files: dict[str, Path]
+    """Each data file by its name in the configuration."""
+
+
+def read_data(
+    loaded: LoadedConfig,
+    *,
+    train: Sequence[Mapping[str, Any]] | None = None,
+    held_out: Sequence[Mapping[str, Any]] | None = None,
+) -> Data:
+    """The rows of `prompts.train` and `prompts.held_out`, or those given in Python in their place.
+
+    Raises:
+        ConfigError, DataError: one sentence naming the place and the remedy.
+    """
+    config, base = loaded.config, loaded.base
+    files: dict[str, Path] = {}
     rows: dict[str, list[Row]] = {}
     for key, given, name in (
         ("train", train, config.prompts.train),
@@ -87,24 +129,14 @@ def read_inputs(
         if given is not None:
             rows[key] = rows_from(given, source=key)
         elif name is not None:
-            data_files[name] = base / name
+            files[name] = base / name
             rows[key] = read_rows(base / name, source=name)
-        if rows[key]:
-            check_rows(rows[key], config.prompts)
-            scorers.check_rows([(row.place, row.columns) for row in rows[key]], rows[key][0].source)
     if config.evaluate.every_steps is not None and not rows["held_out"]:
         raise ConfigError("evaluate.every_steps is set, but there is no prompts.held_out to evaluate on")
     if not rows["train"]:
         raise ConfigError("prompts.train is missing: name a JSONL file of prompts to train on")
     _refuse_overlap(rows["train"], rows["held_out"], config)
-    return Inputs(
-        loaded=loaded,
-        rewards=scorers,
-        train=rows["train"],
-        held_out=rows["held_out"],
-        data_files=data_files,
-        **_objective(config, base),
-    )
+    return Data(train=rows["train"], held_out=rows["held_out"], files=files)
 
 
 def _refuse_overlap(train: Sequence[Row], held_out: Sequence[Row], config: RunConfig) -> None:
@@ -129,6 +161,9 @@ def _objective(config: RunConfig, base: Path) -> dict[str, Any]:
             settings = check_settings(function, choice.settings)
         except ValueError as error:
             raise ConfigError(f"objective.{key}: {error}") from None
+        if key == "advantage":
+            functions[key] = Estimator(function, settings)
+            continue
         functions[key] = registry.bind(function, settings)
         if key == "surrogate" and choice.name == "clip":
             from groupwise.objective.surrogates.clip import outside

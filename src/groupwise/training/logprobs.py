@@ -14,7 +14,7 @@ from groupwise.config.objective import ObjectiveConfig
 from groupwise.objective.loss import sampler_correction
 from groupwise.records import Rollout, TrainingGroup
 from groupwise.rollouts.engine import Engine, Sampling
-from groupwise.training.advantages import Judged
+from groupwise.training.advantages import Judged, PerToken
 from groupwise.training.step import Forward, score_responses
 
 
@@ -42,17 +42,27 @@ def corrector(objective: ObjectiveConfig) -> Callable[[Rollout, NDArray[np.float
     return correct
 
 
-def training_groups(
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Logprobs:
+    """Of one group, per rollout and token, shape [T] each; NaN throughout a rollout that was not scored."""
+
+    old_GT: tuple[NDArray[np.float32], ...]
+    """Of the policy that begins the batch."""
+    reference_GT: tuple[NDArray[np.float32], ...] | None
+    """Of the reference; None without one."""
+
+
+def logprobs_of(
     judged: Sequence[Judged],
     *,
     policy: Forward | None,
     reference: Forward | None,
     reference_weights: Callable[[], AbstractContextManager[None]] | None,
-) -> list[TrainingGroup]:
-    """Groups with the log-probs that the update needs.
+) -> list[Logprobs]:
+    """The log-probs that the update needs, of the rollouts in the loss.
 
     Args:
-        judged: the batch with advantages.
+        judged: the batch.
         policy: scores the old log-probs; None when the sampler's are the old ones.
         reference: scores the reference's; None when there is no reference.
         reference_weights: context in which `reference` computes with the reference's weights.
@@ -70,15 +80,28 @@ def training_groups(
         with reference_weights():
             referred = iter(score_responses(reference, responses))
     return [
-        TrainingGroup(
-            group=j.group,
-            advantages_G=np.where(j.in_loss_G, j.advantages_G, 0.0),
-            in_loss_G=j.in_loss_G,
-            zero_spread=j.zero_spread,
-            old_logprobs_GT=_per_rollout(j, old),
-            reference_logprobs_GT=None if referred is None else _per_rollout(j, referred),
+        Logprobs(
+            old_GT=_per_rollout(j, old),
+            reference_GT=None if referred is None else _per_rollout(j, referred),
         )
         for j in judged
+    ]
+
+
+def training_groups(
+    judged: Sequence[Judged], logprobs: Sequence[Logprobs], advantages: Sequence[PerToken]
+) -> list[TrainingGroup]:
+    """All that is known of each group before the update, in the order of the batch."""
+    return [
+        TrainingGroup(
+            group=j.group,
+            advantages_GT=advantages_GT,
+            in_loss_G=j.in_loss_G,
+            zero_spread=j.zero_spread,
+            old_logprobs_GT=of_group.old_GT,
+            reference_logprobs_GT=of_group.reference_GT,
+        )
+        for j, of_group, advantages_GT in zip(judged, logprobs, advantages, strict=True)
     ]
 
 

@@ -12,10 +12,10 @@ from groupwise.checkpoint.export import save_model
 from groupwise.health.metric import Mean, Metric, Total, combine, values
 from groupwise.records import StepRecord, TrainingGroup
 from groupwise.rollouts.collect import collect
-from groupwise.training.advantages import judge_all
+from groupwise.training.advantages import advantages, judge_all
 from groupwise.training.batch import mini_batches
-from groupwise.training.logprobs import training_groups
-from groupwise.training.measure import measure, peak_memory_megabytes
+from groupwise.training.logprobs import logprobs_of, training_groups
+from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
 from groupwise.training.weights import learning_rate
@@ -55,6 +55,8 @@ def train(run: Run) -> Result:
         for step in range(1, run.steps + 1):
             started = time.perf_counter()
             groups, metrics = train_step(run, step)
+            if step == 1:
+                metrics |= run.at_start
             if evaluation_due(run, step):
                 metrics |= evaluation(run, step)
             metrics["time/step_seconds"] = Total(time.perf_counter() - started)
@@ -78,14 +80,15 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
     )
-    judged = judge_all(collected.groups, run.inputs.estimate, config.objective)
+    judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
-        groups = training_groups(
+        logprobs = logprobs_of(
             judged,
             policy=run.old_forward,
             reference=run.reference_forward,
             reference_weights=run.reference_weights,
         )
+    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate))
     rate = learning_rate(config.training, step - 1, run.steps)
     run.optimizer.set_rate(rate)
     with timed(clock, "time/update_seconds"):
@@ -93,7 +96,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         parts = mini_batches(rows, config.training.mini_batches) * config.training.updates_per_batch
         updates = [run.updater.update(part, first=i == 0) for i, part in enumerate(parts)]
         run.engine.load_weights(run.updater.updates, run.policy.model)
-    metrics = measure(judged) | combine(updates) | clock
+    metrics = measure(groups) | combine(updates) | clock
     seconds = collected.generate_seconds
     metrics |= {
         "kl/beta": Mean(config.objective.kl.beta, 1),
@@ -105,9 +108,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "time/reward_seconds": Total(collected.reward_seconds),
         "tokens/per_second": Mean(metrics["tokens/generated"].value, seconds),
     }
-    metrics |= {
-        f"reward/logged/{name}": Mean.of(given) for name, given in run.inputs.rewards.take_logged().items()
-    }
+    metrics |= of_rewards(run.inputs.rewards.take_metrics())
     for kind, sentence in questions(step, metrics, run.updater.clip_width):
         run.recorder.notice(kind, sentence)
     return tuple(groups), metrics
@@ -125,7 +126,7 @@ def evaluation(run: Run, step: int) -> dict[str, Metric]:
     clock: dict[str, Metric] = {}
     with timed(clock, "time/evaluate_seconds"):
         result = run.evaluate(step)
-    run.inputs.rewards.take_logged()  # what rewards log of held-out prompts is not of the batch
+    run.inputs.rewards.take_metrics()  # what rewards say of held-out prompts is not of the batch
     run.recorder.samples(step, result.groups)
     return result.metrics | clock
 

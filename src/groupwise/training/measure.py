@@ -9,29 +9,29 @@ from collections.abc import Sequence
 import numpy as np
 
 from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total
-from groupwise.records import Group, Rollout, StopReason
+from groupwise.records import Group, Rollout, StopReason, TrainingGroup
 from groupwise.records.nouns import NONE_APPLIES
-from groupwise.training.advantages import Judged
+from groupwise.rewards.reward import Taken
 
 
-def measure(judged: Sequence[Judged]) -> dict[str, Metric]:
+def measure(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
     """Metrics of a batch, as sums and counts."""
-    groups = [j.group for j in judged]
-    return _rewards(judged) | _responses(groups) | _diversity(groups)
+    sampled = [entry.group for entry in groups]
+    return _rewards(groups) | _responses(sampled) | _diversity(sampled)
 
 
-def _rewards(judged: Sequence[Judged]) -> dict[str, Metric]:
-    verdicts = [v for j in judged for v in j.group.verdicts_G]
+def _rewards(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
+    verdicts = [v for entry in groups for v in entry.group.verdicts_G]
     rewards = [v.reward for v in verdicts if v.reward is not None]
-    by_group = [[v.reward for v in j.group.verdicts_G if v.reward is not None] for j in judged]
-    advantages = np.concatenate([j.advantages_G[j.in_loss_G] for j in judged])
+    by_group = [[v.reward for v in entry.group.verdicts_G if v.reward is not None] for entry in groups]
+    advantages = [mean for entry in groups for mean in _mean_advantages(entry)]
     metrics: dict[str, Metric] = {
         "reward/mean": Mean.of(rewards),
         "reward/std": Spread.of(rewards),
         "reward/min": Smallest.of(rewards),
         "reward/max": Largest.of(rewards),
         "reward/group_std_mean": Mean.of([Spread.of(group).value for group in by_group if group]),
-        "reward/zero_spread_fraction": Mean.of([float(j.zero_spread) for j in judged]),
+        "reward/zero_spread_fraction": Mean.of([float(entry.zero_spread) for entry in groups]),
         "reward/absent_fraction": Mean.of([float(v.reward is None) for v in verdicts]),
         "reward/failed_count": Total(sum(v.failure not in (None, NONE_APPLIES) for v in verdicts)),
         "advantage/mean": Mean.of(advantages),
@@ -43,6 +43,21 @@ def _rewards(judged: Sequence[Judged]) -> dict[str, Metric]:
         metrics[f"reward/part/{label}/mean"] = Mean.of(parts)
         metrics[f"reward/part/{label}/std"] = Spread.of(parts)
     return metrics
+
+
+def _mean_advantages(entry: TrainingGroup) -> list[float]:
+    """Of each rollout in the loss, over its trained tokens."""
+    return [
+        float(entry.advantages_GT[i][rollout.trainable_T].mean())
+        for i, rollout in enumerate(entry.group.rollouts_G)
+        if entry.in_loss_G[i] and rollout.trainable_T.any()
+    ]
+
+
+def of_rewards(taken: Taken) -> dict[str, Metric]:
+    """What the rewards themselves have to say of a batch: failures by name, seconds, gates, what they logged."""
+    means: dict[str, Metric] = {name: Mean.of(given) for name, given in taken.means.items()}
+    return means | {name: Total(number) for name, number in taken.totals.items()}
 
 
 def _responses(groups: Sequence[Group]) -> dict[str, Metric]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from groupwise.config import RunConfig, yaml
+from groupwise.config import LoadedConfig, RunConfig, yaml
 from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
+from groupwise.health.metric import Largest, Mean, Metric
+from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.model.reference import build_reference
+from groupwise.model.reference import Reference, build_reference
 from groupwise.prompts.encode import encode
+from groupwise.prompts.load import Row
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.records.replace import replace_file
@@ -30,6 +33,8 @@ from groupwise.training.recorder import Recorder
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
 from groupwise.training.step import Forward, Updater
 from groupwise.training.weights import Optimizer
+
+_ROUNDING_PROMPTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,8 @@ class Run:
     """Which prompts make each batch."""
     steps: int
     """Batches in the run."""
+    at_start: dict[str, Metric]
+    """Measured before the first step; recorded with it."""
     updater: Updater
     """Changes the policy."""
     optimizer: Optimizer
@@ -75,11 +82,15 @@ class Run:
         """Where everything is written."""
         return self.recorder.folder
 
-    def score(self, step: int) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
-        """The rewards, told which step it is."""
+    def score(
+        self, step: int, *, training: bool = True
+    ) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
+        """The rewards, told which step it is and whether they become advantages."""
 
         def scored(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
-            return self.inputs.rewards.score(prompts, rollouts, step=step, max_steps=self.steps)
+            return self.inputs.rewards.score(
+                prompts, rollouts, step=step, max_steps=self.steps, training=training
+            )
 
         return scored
 
@@ -89,7 +100,7 @@ class Run:
         return evaluate(
             self.engine,
             self.held_out,
-            self.score(step),
+            self.score(step, training=False),
             config.evaluate,
             config.rollout,
             seed=(config.run.seed, -1),
@@ -103,8 +114,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
     """
     config = inputs.config
-    run_dir = Path(config.run.dir) if config.run.dir else None
-    refuse(run_dir, overwrite=config.run.overwrite)
+    refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = load_policy(
         config.model,
         lora=config.lora,
@@ -114,8 +124,9 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     )
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
-    scorer = TokenLogprobs(policy.model, longest_tokens=longest)
-    notices.append(_introduced(policy, scorer))
+    scorer = scorer_of(policy, config, longest_tokens=longest)
+    notices.append(introduced(policy, scorer))
+    at_start = _rounding(scorer, prompts, notices)
     engine = InProcessEngine(
         policy,
         scorer,
@@ -129,9 +140,9 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         seed=config.run.seed,
         drop_last=config.prompts.drop_last,
     )
-    steps = _steps(config, order)
+    steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
-    forward = _forward(scorer, config)
+    forward = forward_of(scorer, config)
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
     reference = reference_forward = None
@@ -140,8 +151,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         if reference.model is policy.model:
             reference_forward = forward
         else:
-            own = TokenLogprobs(reference.model, longest_tokens=longest, share_prefix=scorer.shared)
-            reference_forward = _forward(own, config)
+            reference_forward = forward_of(reference_scorer(reference, policy, scorer, longest), config)
     return Run(
         inputs=inputs,
         policy=policy,
@@ -151,6 +161,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         held_out=held_out,
         order=order,
         steps=steps,
+        at_start=at_start,
         updater=Updater(
             forward,
             inputs.objective,
@@ -166,13 +177,19 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         reference_forward=reference_forward,
         reference_weights=None if reference is None else reference.weights,
         # Last, so that a run that cannot start leaves no folder and removes no earlier run.
-        recorder=_recorder(
-            inputs, run_dir, steps, notices, console or Console(highlight=False, soft_wrap=True)
+        recorder=open_recorder(
+            inputs.loaded,
+            steps=steps,
+            notices=notices,
+            console=console,
+            data_files=inputs.data_files,
+            rows={"train": inputs.train, "held_out": inputs.held_out},
+            python_rewards=inputs.rewards.from_python,
         ),
     )
 
 
-def _introduced(policy: Policy, scorer: TokenLogprobs) -> str:
+def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
     """The model in a sentence."""
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
     once = (
@@ -180,10 +197,58 @@ def _introduced(policy: Policy, scorer: TokenLogprobs) -> str:
         if scorer.shared
         else f"prompts computed per rollout: {scorer.notice}"
     )
-    return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}"
+    attention = ", attention by FlexAttention" if policy.flex and scorer.shared else ""
+    return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}{attention}"
 
 
-def _steps(config: RunConfig, order: PromptOrder) -> int:
+def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> TokenLogprobs:
+    """What scores the policy's responses, in the precision and by the kernels of the configuration.
+
+    Raises:
+        ConfigError: the model cannot do gradient checkpointing.
+    """
+    if config.training.gradient_checkpointing:
+        checkpoint_layers(policy)
+    return TokenLogprobs(
+        policy.model,
+        longest_tokens=longest_tokens,
+        precision=policy.precision,
+        flex=policy.flex,
+        compiled=config.training.compile,
+    )
+
+
+def reference_scorer(
+    reference: Reference, policy: Policy, scorer: TokenLogprobs, longest_tokens: int
+) -> TokenLogprobs:
+    """What scores responses under a reference with a model of its own, in the way that the policy is scored."""
+    return TokenLogprobs(
+        reference.model,
+        longest_tokens=longest_tokens,
+        share_prefix=scorer.shared,
+        precision=policy.precision,
+        flex=policy.flex and reference.device.type == "cuda",
+    )
+
+
+def _rounding(scorer: TokenLogprobs, prompts: Sequence[Prompt], notices: list[str]) -> dict[str, Metric]:
+    """What products in less than float32 do to log-probs, measured on the first prompts and told."""
+    if scorer.precision is None:
+        return {}
+    gap_M = scorer.rounding([p.token_ids for p in prompts[:_ROUNDING_PROMPTS]])
+    mean, largest = float(gap_M.mean()), float(gap_M.max())
+    name = str(scorer.precision).removeprefix("torch.")
+    notices.append(
+        f"layers compute in {name} over float32 weights, which moves the log-probs of {len(gap_M)} prompt tokens by "
+        f"{mean:.2g} nats on average, {largest:.2g} at most; model.precision: float32 is exact and slower"
+    )
+    return {
+        "precision/gap_abs_mean": Mean(float(gap_M.sum()), len(gap_M)),
+        "precision/gap_abs_max": Largest(largest),
+    }
+
+
+def steps_of(config: RunConfig, order: PromptOrder) -> int:
     """Batches in the run: as given, or so many epochs, one by default."""
     steps = config.training.steps or order.steps(config.training.epochs or 1.0)
     if config.training.warmup_steps > steps:
@@ -218,22 +283,39 @@ def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt]
     return prompts, held_out, notices + _overlap(prompts, held_out)
 
 
-def _recorder(
-    inputs: Inputs, run_dir: Path | None, steps: int, notices: Sequence[str], console: Console
+def open_recorder(
+    loaded: LoadedConfig,
+    *,
+    steps: int,
+    notices: Sequence[str],
+    console: Console | None,
+    data_files: Mapping[str, Path],
+    rows: Mapping[str, Sequence[Row]],
+    python_rewards: Sequence[str] = (),
 ) -> Recorder:
-    """The run folder with its configuration and manifest, and the sinks."""
-    config = inputs.config.run
-    folder = create(run_dir, overwrite=config.overwrite)
-    rows = {"train": inputs.train, "held_out": inputs.held_out}
+    """The run folder with its configuration and manifest, and the sinks.
+
+    Args:
+        loaded: the configuration.
+        steps: in the run.
+        notices: sentences to tell at the start.
+        console: where they and the steps are told; a plain one by default.
+        data_files: each data file by its name in the configuration.
+        rows: `train` and `held_out`, some of which may come from Python.
+        python_rewards: labels of the rewards given in Python.
+    """
+    config = loaded.config.run
+    console = console or Console(highlight=False, soft_wrap=True)
+    folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
     write_manifest(
         folder,
         seed=config.seed,
         command=sys.argv,
-        data_files=inputs.data_files,
-        python_rewards=inputs.rewards.from_python,
+        data_files=data_files,
+        python_rewards=python_rewards,
         python_rows={k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
     )
-    text = annotated(inputs).encode()
+    text = annotated(loaded).encode()
     replace_file(folder.config_file, lambda file: file.write(text))
     sinks: list[Sink] = []
     terminal = Terminal(steps, console)
@@ -247,7 +329,8 @@ def _recorder(
     return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say)
 
 
-def _forward(scorer: TokenLogprobs, config: RunConfig) -> Forward:
+def forward_of(scorer: TokenLogprobs, config: RunConfig) -> Forward:
+    """A model's forward pass within the configured limits."""
     return Forward(
         scorer=scorer,
         temperature=config.rollout.temperature,
@@ -257,13 +340,11 @@ def _forward(scorer: TokenLogprobs, config: RunConfig) -> Forward:
     )
 
 
-def annotated(inputs: Inputs) -> str:
+def annotated(loaded: LoadedConfig) -> str:
     """The resolved configuration as YAML, with a comment behind each value that did not come from a default."""
-    tree = inputs.config.model_dump(mode="json")
-    tree["run"]["base"] = str(
-        inputs.loaded.base.resolve()
-    )  # so that starting from the run folder finds everything
-    origins = inputs.loaded.origins
+    tree = loaded.config.model_dump(mode="json")
+    tree["run"]["base"] = str(loaded.base.resolve())  # so that starting from the run folder finds everything
+    origins = loaded.origins
     if origins.get("objective.aggregation.length") == "rollout.max_new_tokens":
         tree["objective"]["aggregation"]["length"] = None  # so that it goes on following that setting
     given = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.config.training import TrainingConfig
-from groupwise.errors import TrainingError
 from groupwise.health.metric import Largest, Mean, Metric, Smallest, Total, combine
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.objective.loss import Objective, TokenTerms, policy_loss
@@ -26,7 +24,7 @@ from groupwise.training.batch import (
     split,
     weighted,
 )
-from groupwise.training.weights import Optimizer
+from groupwise.training.weights import GuardedStep, Optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +115,15 @@ class Updater:
         self.objective = objective
         self.aggregate = aggregate
         self.optimizer = optimizer
-        self.config = config
         self.outside = outside
         self.clip_width = clip_width
         self.correct = correct
-        self.bad_in_a_row = 0
-        self.updates = 0
+        self.guard = GuardedStep(optimizer, config)
+
+    @property
+    def updates(self) -> int:
+        """How often the weights have been changed."""
+        return self.guard.updates
 
     def rows(self, groups: Sequence[TrainingGroup]) -> list[Row]:
         """The rollouts of a batch that are in the loss."""
@@ -144,7 +145,7 @@ class Updater:
         """
         rows = weighted(rows, self.aggregate)
         every = self.objective.beta != 0 or self.objective.entropy_bonus != 0
-        computed = [row for row in rows if row.weight != 0 and (every or row.advantage != 0)]
+        computed = [row for row in rows if row.weight != 0 and (every or row.has_advantage)]
         self.optimizer.zero_grad()
         self.forward.scorer.model.train()
         loss = 0.0
@@ -164,7 +165,7 @@ class Updater:
         for name in ("policy/token_loss", "clip/low_fraction", "clip/high_fraction"):
             if name in metrics:
                 metrics[name] = Mean(metrics[name].value * sum(r.trainable_tokens for r in computed), trained)
-        return metrics | self._apply(loss)
+        return metrics | self.guard.apply(loss)
 
     def _terms(self, batch: MicroBatch) -> tuple[TokenTerms, torch.Tensor]:
         policy_logprobs_M, entropy_M = self.forward.logprobs(batch)
@@ -173,6 +174,8 @@ class Updater:
             policy_logprobs_M=policy_logprobs_M,
             old_logprobs_M=batch.old_logprobs_M,
             advantages_M=batch.advantages_M,
+            rollout_M=batch.rollout_M,
+            rollouts=batch.rollouts,
             weights_M=batch.weights_M,
             correction_M=batch.correction_M,
             reference_logprobs_M=batch.reference_logprobs_M,
@@ -200,33 +203,6 @@ class Updater:
         if batch.correction_M is not None:
             metrics["sampler/correction_mean"] = Mean(float(batch.correction_M.sum()), count)
         return metrics
-
-    def _apply(self, loss: float) -> dict[str, Metric]:
-        """Scale the gradient and change the weights, unless the loss or gradient is not finite."""
-        norm = self.optimizer.gradient_norm()
-        limit = self.config.max_grad_norm
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            self.optimizer.zero_grad()
-            self.bad_in_a_row += 1
-            if self.bad_in_a_row >= self.config.max_bad_steps:
-                raise TrainingError(
-                    f"{self.bad_in_a_row} updates in a row were skipped, the last with loss {loss} and gradient norm "
-                    f"{norm}; the weights are those before them. Lower training.learning_rate, or look for extreme "
-                    "log-probs in the last rollouts"
-                )
-            return {"training/skipped_updates": Total(1)}
-        self.bad_in_a_row = 0
-        clipped = limit is not None and norm > limit
-        if limit is not None and clipped:
-            self.optimizer.scale_gradient(limit / (norm + 1e-6))
-        if norm > 0:
-            self.optimizer.step()
-            self.updates += 1
-        return {
-            "grad/norm": Mean(norm, 1),
-            "grad/clipped_fraction": Mean(float(clipped), 1),
-            "training/skipped_updates": Total(0),
-        }
 
 
 def _gap(gap_M: torch.Tensor) -> dict[str, Metric]:

@@ -7,7 +7,8 @@ import math
 import torch
 
 from groupwise.config.training import TrainingConfig
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, TrainingError
+from groupwise.health.metric import Mean, Metric, Total
 
 
 def learning_rate(config: TrainingConfig, step: int, steps: int) -> float:
@@ -83,3 +84,48 @@ class Optimizer:
     def step(self) -> None:
         """Change the weights."""
         self.adamw.step()
+
+
+class GuardedStep:
+    """Scales the gradient and changes the weights, unless the loss or the gradient is not finite."""
+
+    def __init__(self, optimizer: Optimizer, config: TrainingConfig) -> None:
+        """Take the optimiser, the limit on the gradient's norm, and the bound on bad steps in a row."""
+        self.optimizer = optimizer
+        self.config = config
+        self.bad_in_a_row = 0
+        self.updates = 0
+
+    def apply(self, loss: float) -> dict[str, Metric]:
+        """Take one optimiser step with the gradient that is there; without any gradient the weights stay.
+
+        Args:
+            loss: the value that the gradient is of.
+
+        Raises:
+            TrainingError: the loss or gradient was not finite `max_bad_steps` times in a row.
+        """
+        norm = self.optimizer.gradient_norm()
+        limit = self.config.max_grad_norm
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            self.optimizer.zero_grad()
+            self.bad_in_a_row += 1
+            if self.bad_in_a_row >= self.config.max_bad_steps:
+                raise TrainingError(
+                    f"{self.bad_in_a_row} updates in a row were skipped, the last with loss {loss} and gradient norm "
+                    f"{norm}; the weights are those before them. Lower training.learning_rate, or look for extreme "
+                    "log-probs in the last rollouts"
+                )
+            return {"training/skipped_updates": Total(1)}
+        self.bad_in_a_row = 0
+        clipped = limit is not None and norm > limit
+        if limit is not None and clipped:
+            self.optimizer.scale_gradient(limit / (norm + 1e-6))
+        if norm > 0:
+            self.optimizer.step()
+            self.updates += 1
+        return {
+            "grad/norm": Mean(norm, 1),
+            "grad/clipped_fraction": Mean(float(clipped), 1),
+            "training/skipped_updates": Total(0),
+        }

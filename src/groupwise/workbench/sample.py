@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from groupwise.config import LoadedConfig, load, yaml
 from groupwise.errors import ConfigError
+from groupwise.objective.estimator import Estimator
 from groupwise.prompts.load import Row
 from groupwise.records import Prompt, StopReason
 from groupwise.rewards import build
 from groupwise.rollouts.collect import collect
 from groupwise.rollouts.engine import Sampling
-from groupwise.training.advantages import Judged, judge
+from groupwise.training.advantages import Judged, advantages, judge
 from groupwise.training.inputs import Inputs, read_inputs
 from groupwise.workbench.score import pairs
 from groupwise.workbench.trial import load_trial
@@ -54,16 +59,18 @@ def sample_group(
         trial.engine,
         trial.prompts,
         Sampling.of(config.rollout),
-        inputs.rewards.score,
+        functools.partial(inputs.rewards.score, training=True),  # as a step would, for its advantages
         group_size=config.rollout.group_size,
         seed=(config.run.seed, 0),
     )
-    return shown(judge(collected.groups[0], inputs.estimate, config.objective), loaded, trial.notes)
+    return shown(judge(collected.groups[0], config.objective), inputs.estimate, loaded, trial.notes)
 
 
-def shown(judged: Judged, loaded: LoadedConfig, notes: Sequence[str] = ()) -> list[str]:
+def shown(judged: Judged, estimate: Estimator, loaded: LoadedConfig, notes: Sequence[str] = ()) -> list[str]:
     """A judged group as lines, with what is worth knowing of its prompt."""
     config, group = loaded.config, judged.group
+    # What an untrained critic or a greedy rollout would say of one group is not worth sampling for.
+    known = None if estimate.needs else advantages([judged], estimate)[0]
     rollout = config.rollout
     lines = [
         f"{config.model.name}: {len(group.rollouts_G)} responses at temperature {rollout.temperature:g}, up to "
@@ -78,7 +85,7 @@ def shown(judged: Judged, loaded: LoadedConfig, notes: Sequence[str] = ()) -> li
         parts = ", ".join(f"{k} {'-' if v is None else format(v, '.4g')}" for k, v in verdict.parts.items())
         lines += [
             "",
-            f"#{i}  {reward} ({parts})  advantage {judged.advantages_G[i]:+.3f}  {len(response.token_ids_T)} tokens, "
+            f"#{i}  {reward} ({parts})  {_advantage(known, i)}{len(response.token_ids_T)} tokens, "
             f"{end}{left_out}",
             *_quoted(response.text),
         ]
@@ -87,6 +94,15 @@ def shown(judged: Judged, loaded: LoadedConfig, notes: Sequence[str] = ()) -> li
     if judged.zero_spread:
         lines += ["", "The rewards are all equal, so this group teaches nothing."]
     return lines
+
+
+def _advantage(known: Sequence[NDArray[np.float64]] | None, i: int) -> str:
+    """Of one rollout: a number, or the first and the last where tokens differ."""
+    if known is None:
+        return ""
+    trained = known[i] if len(known[i]) else np.zeros(1)
+    first, last = trained[0], trained[-1]
+    return f"advantage {first:+.3f}  " if first == last else f"advantage {first:+.3f} to {last:+.3f}  "
 
 
 def _quoted(text: str) -> list[str]:

@@ -12,6 +12,7 @@ where every sign is flipped (10 seeds). The bound of 0.2 is 14, 19, 6 and more t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -145,5 +146,12 @@ def _dealt_out(seed: int) -> Callable[..., list[float]]:
 
 
 def _flipped(inputs: Inputs) -> Inputs:
-    estimate = inputs.estimate
-    return dataclasses.replace(inputs, estimate=lambda rewards_G: -estimate(rewards_G))
+    from groupwise.objective.estimator import Estimator
+
+    function = inputs.estimate.function
+
+    @functools.wraps(function)
+    def flipped(*given: Any) -> Any:
+        return [-np.asarray(advantage) for advantage in function(*given)]
+
+    return dataclasses.replace(inputs, estimate=Estimator(flipped))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from groupwise.objective.spread import zero_spread
 
 FORMULA = "A_i = r_i - mean(r)"
+IN_REWARD_UNITS = True
 
 
 def group_mean(rewards_G: NDArray[np.float64]) -> NDArray[np.float64]:

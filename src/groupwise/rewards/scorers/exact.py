@@ -8,6 +8,8 @@ from typing import Any
 
 from groupwise.rewards.completions import text_of
 
+FORMULA = "1 if completion = answer, else 0 (ignore_case = {ignore_case}, last_line = {last_line})"
+
 
 def exact(
     completions: Sequence[Any], answer: Sequence[Any], *, ignore_case: bool = False, last_line: bool = False

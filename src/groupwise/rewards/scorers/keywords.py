@@ -11,6 +11,8 @@ from annotated_types import Ge
 
 from groupwise.rewards.completions import text_of
 
+FORMULA = "keywords found / keywords (of the column, and {words}); 0 over max_words = {max_words}"
+
 
 def keywords(
     completions: Sequence[Any],

@@ -14,6 +14,8 @@ from annotated_types import Ge
 from groupwise.rewards.completions import text_of
 from groupwise.rewards.numbers import Number, last_number, number_at, only_number, plain
 
+FORMULA = "1 if |number in the completion - number in the answer| <= {tolerance:g}, else 0"
+
 _MARKER = re.compile(r"(?<!#)####(?!#)[ \t\xa0*_`$=:]{0,8}")
 _HEADING = re.compile(r"[.):][ \t]+[^\W\d]")
 _BOX = re.compile(r"\\boxed(?![a-z])\s{0,3}")
