@@ -71,6 +71,10 @@ class Cell:
             )
             for descriptor in how.descriptors:
                 os.close(descriptor)
+        except BaseException:
+            ours.close()
+            os.close(self._said)
+            raise
         finally:
             theirs.close()
         self._control = ours

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 
-_FENCE = re.compile(r"^[ \t>]*(?:[-*+]|\d+\.)?[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*)$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t>]*+(?:[-*+]|\d+\.)?+[ \t]*+(`{3,}+|~{3,}+)[ \t]*([^\n`]*)$", re.MULTILINE)
+_GLUED = re.compile(r"(?<=[^\s`])[ \t]*+(```(?:python|py)\b[^\n`]*\n)", re.IGNORECASE)
 _PYTHON = re.compile(r"^\{?\.?(?:python|py|ipython)[\d.]*\b", re.IGNORECASE)
 
 
@@ -16,14 +17,16 @@ def extract_code(completion: str) -> str:
 
     1. What stands before the last `</think>` is left out; within `<answer>` and `</answer>`, where both are there and
        hold something, the last such part alone is read.
-    2. The last fenced block (three or more backticks or tildes on a line of their own) that is marked `python` or
-       `py`, else the last one without a mark. Blocks of other languages are no programs.
+    2. The last fenced block that is marked `python` or `py`, else the last one without a mark. A fence is three or
+       more backticks or tildes at the start of a line; with its mark it may also end one. Blocks of other languages
+       are no programs.
     3. A block that was never closed, as when the length ran out, counts only where there is no closed one.
     4. Without any fence, the whole text. Prose then fails as a program, which is what it is.
 
     The time is linear in the length of the text.
     """
     text = completion.rpartition("</think>")[2].replace("\r\n", "\n")
+    text = _GLUED.sub(r"\n\1", text)
     head, opening, _ = text.rpartition("<answer>")
     if opening:
         inside = text[len(head) + len(opening) :].partition("</answer>")[0]

@@ -57,7 +57,8 @@ def read_tests(tests: Any, entry_point: str | None = None) -> Tests:
     """Tests as a row of data has them.
 
     Python source, or a list of such lines; a list of `{"stdin": ..., "stdout": ...}`; a list of `{"args": [...],
-    "expected": ...}` with the name under `function` or in `entry_point`. The lists may also be JSON in a text.
+    "expected": ...}` with the name under `function` or in `entry_point`, where `Class.method` stands for a method of an
+    object made without arguments. The lists may also be JSON in a text.
 
     Raises:
         ValueError: it is none of these.

@@ -172,7 +172,15 @@ def decode(text: str, other: Callable[[Any], Any]) -> Any:
     reader = _Reader(text, other)
     try:
         value = reader.value()
-    except (KeyError, TypeError, IndexError, OverflowError, ArithmeticError, ImportError) as error:
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        ArithmeticError,
+        ImportError,
+    ) as error:
         raise ValueError(f"not a value: {type(error).__name__}: {error}") from None
     if reader.at != len(text):
         raise ValueError("not a value: something follows it")

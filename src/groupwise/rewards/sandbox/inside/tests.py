@@ -196,12 +196,13 @@ class Run:
         def run() -> None:
             from . import equality
 
+            name, dot, method = case["function"].partition(".")
             try:
-                function = self.peer.name(case["function"])
+                function = self.peer.name(name)
             except KeyError:
-                if not self.job["method_of"]:
-                    raise NameError(f"the program has no {case['function']!r}") from None
-                function = getattr(self.peer.name(self.job["method_of"])(), case["function"])
+                raise NameError(f"the program has no {name!r}") from None
+            if dot:  # a method of an object that is made for this case
+                function = getattr(function(), method)
             given = function(*case["args"], **case["kwargs"])
             if not equality.same(given, case["expected"], self.job["tolerance"]):
                 raise _FailedError(f"gave {short(given)}, not {short(case['expected'])}")
