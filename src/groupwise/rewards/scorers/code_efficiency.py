@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, MinLen
 
 from groupwise.rewards.completions import text_of
-from groupwise.rewards.sandbox.batch import grade_all, settle
+from groupwise.rewards.sandbox.batch import How, grade_all, settle
 from groupwise.rewards.sandbox.extract import extract_code
-from groupwise.rewards.sandbox.growth import growth_value, measure_growth
+from groupwise.rewards.sandbox.growth import Growth, growth_value, measure_growth
 
 
 def code_efficiency(
@@ -74,26 +74,27 @@ def code_efficiency(
     )
     asked = [None if work is None else row for work, row in zip(workload, tests, strict=True)]
     grades = grade_all(completions, asked, entry_point, how, stop=True)
-    scores: list[float | None] = []
+    scores: list[float | None] = [None if grade is None else 0.0 for grade in grades]
     for i, grade in enumerate(grades):
         if grade is None or grade.outcome != "pass":
-            scores.append(None if grade is None else 0.0)
             continue
-        if not isinstance(workload[i], str) or not isinstance(entry_point[i], str):
-            raise ValueError(
-                f"workload and entry_point are texts, not {workload[i]!r:.40} and {entry_point[i]!r:.40}"
-            )
-        growth = measure_growth(
-            extract_code(text_of(completions[i])),
-            workload[i],
-            entry_point[i],
-            sizes=sizes,
-            repeats=repeats,
-            limits=how.limits,
-            isolation=isolation,
-            python=python,
-            tolerance=tolerance,
-        )
+        program = extract_code(text_of(completions[i]))
+        growth = _measured(program, workload[i], entry_point[i], how, sizes=sizes, repeats=repeats)
         own = None if exponent is None else exponent[i]
-        scores.append(growth_value(growth, usual_exponent if own is None else float(own), slack))
+        scores[i] = growth_value(growth, usual_exponent if own is None else float(own), slack)
     return scores
+
+
+def _measured(program: str, workload: Any, entry_point: Any, how: How, **calls: Any) -> Growth:
+    if not isinstance(workload, str) or not isinstance(entry_point, str):
+        raise ValueError(f"workload and entry_point are texts, not {workload!r:.40} and {entry_point!r:.40}")
+    return measure_growth(
+        program,
+        workload,
+        entry_point,
+        limits=how.limits,
+        isolation=how.isolation,
+        python=how.python,
+        tolerance=how.tolerance,
+        **calls,
+    )
