@@ -42,9 +42,9 @@ def train(
     Args:
         config: a YAML file, the same as a mapping, or a checked configuration.
         overrides: `training.steps=10` and the like, one or a list of them.
-        rewards: a function or functions in addition to the configuration's; a pair (function, weight) sets a weight
-            other than 1, and a pair (function, mapping) whatever else an entry under `rewards` has, such as
-            `{"on_failure": "drop", "timeout_seconds": 2}`.
+        rewards: a function or functions in addition to the configuration's, none with method dpo; a pair (function,
+            weight) sets a weight other than 1, and a pair (function, mapping) whatever else an entry under `rewards`
+            has, such as `{"on_failure": "drop", "timeout_seconds": 2}`.
         reward_weights: one number per function of `rewards`, in place of pairs.
         train: rows instead of `prompts.train`, each a mapping with a prompt and any columns.
         held_out: rows instead of `prompts.held_out`.
@@ -60,10 +60,21 @@ def train(
     functions, words = _functions(rewards), _words(overrides)
     _check_rows("train", train)
     _check_rows("held_out", held_out)
-    inputs = read_inputs(
-        load(config, words), rewards=functions, weights=reward_weights, train=train, held_out=held_out
-    )
+    loaded = load(config, words)
+    if loaded.config.method == "dpo":
+        return _on_pairs(loaded, functions or reward_weights, train, held_out)
+    inputs = read_inputs(loaded, rewards=functions, weights=reward_weights, train=train, held_out=held_out)
     return loop.train(setup.assemble(inputs))
+
+
+def _on_pairs(loaded: LoadedConfig, rewards: Any, train: Any, held_out: Any) -> Result:
+    from groupwise.errors import ConfigError
+    from groupwise.workbench import dpo
+    from groupwise.workbench.preferences import read_preferences
+
+    if rewards:
+        raise ConfigError("rewards were given, but the method is dpo, which scores nothing; leave them out")
+    return dpo.train(dpo.assemble(read_preferences(loaded, train=train, held_out=held_out)))
 
 
 def _check_config(config: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from groupwise.cli.main import _blame
 from tests.cli.conftest import Said
 
-VERBS = ("train", "smoke", "eval", "score", "sample", "explain", "check", "init")
+VERBS = ("train", "smoke", "eval", "score", "sample", "explain", "check", "check-reward", "init")
 
 
 def test_help_names_every_verb(groupwise: Callable[..., Said]) -> None:

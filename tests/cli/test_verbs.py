@@ -224,3 +224,83 @@ def test_smoke_says_pass(groupwise: Callable[..., Said]) -> None:
     said = groupwise("smoke", "--seed", "3")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines()[-1].startswith("PASS: the mean reward rose from ")
+
+
+def test_check_reward_ends_with_a_verdict_and_its_code(project: Path, groupwise: Callable[..., Said]) -> None:
+    rows = [{"prompt": f"What is {i} + 40?", "answer": str(i + 40)} for i in range(5)]
+    (project / "sums.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    said = groupwise("check-reward", "numeric", "--data", "sums.jsonl")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[-1].startswith("verdict       sound: no fault in ")
+    said = groupwise("check-reward", "config.yaml", "--no-answer", "--json", "found.json")
+    assert (said.code, said.err) == (0, "")
+    assert json.loads((project / "found.json").read_text())["sound"]
+    (project / "ones.py").write_text(
+        "def ones(completions, **columns):\n    return [1.0] * len(completions)\n"
+    )
+    said = groupwise("check-reward", "ones.py:ones", "--data", "sums.jsonl", "--json", "-")
+    assert said.code == 1
+    assert [finding["name"] for finding in json.loads(said.out)["findings"]] == ["constant"]
+    assert said.err.splitlines()[-1] == "verdict       not sound: constant"
+
+
+def test_check_reward_refuses_what_cannot_be(project: Path, groupwise: Callable[..., Said]) -> None:
+    for words, why in (
+        (("--answer", "answer", "--no-answer"), "error: --answer and --no-answer contradict each other"),
+        (("--json", "train.jsonl"), "error: --json train.jsonl is train.jsonl, which is read here"),
+        (("--json", "."), "error: --json . is a folder"),
+        (("--rows", "0"), "error: Invalid value for '--rows'"),
+        (("--repeats", "1"), "error: Invalid value for '--repeats'"),
+        (("--anser", "x"), "error: groupwise check-reward has no option --anser; did you mean --answer?"),
+    ):
+        said = groupwise("check-reward", "numeric", "--data", "train.jsonl", *words)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(why)
+
+
+@pytest.fixture
+def pairs(project: Path) -> Path:
+    (project / "pairs.yaml").write_text(
+        "method: dpo\nmodel: tiny\nprompts: {train: pairs.jsonl, held_out: held_pairs.jsonl}\n"
+        "dpo: {pairs_per_step: 4}\ntraining: {steps: 3, learning_rate: 0.001}\nrun: {dir: run, sinks: [terminal]}\n"
+    )
+    for name, count in (("pairs", 8), ("held_pairs", 4)):
+        rows = [{"prompt": f"{name} {i}:", "chosen": " yes", "rejected": " no no no"} for i in range(count)]
+        (project / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return project
+
+
+def test_train_on_pairs(pairs: Path, groupwise: Callable[..., Said]) -> None:
+    said = groupwise("train", "pairs.yaml")
+    assert (said.code, said.err) == (0, "")
+    metrics = read_metrics(RunFolder(pairs / "run").metrics_file)
+    after = metrics[-1]["eval/dpo_accuracy"]
+    first, last = metrics[1]["dpo/margin_mean"], metrics[3]["dpo/margin_mean"]
+    assert said.out.partition("\n\n")[2].splitlines() == [
+        f"held-out         accuracy 50.0% before, {after:.1%} after (of 4 pairs)",
+        f"margin           {first:.3f} in the first step, {last:.3f} in the last step",
+        "run folder       run",
+    ]
+    # Its model serves a configuration that has rewards; the run itself has none.
+    said = groupwise("eval", "run")
+    assert said.code == 2
+    assert "run is of method dpo, which has no rewards and samples nothing" in said.err
+    assert groupwise("eval", "config.yaml", "--model", "run").code == 0
+
+
+def test_check_pairs(pairs: Path, groupwise: Callable[..., Said]) -> None:
+    said = groupwise("check", "pairs.yaml", "dpo.beta=9")
+    assert said.code == 0
+    assert "4 pairs x 2 responses = 8 responses, one update per batch" in said.out
+    assert "pairs.jsonl: 8 rows, 2 steps an epoch; 3 steps are 1.5 epochs" in said.out
+    assert "held_pairs.jsonl: 4 rows; 4 pairs, before, after" in said.out
+    assert "chosen: 'yes'" in said.out
+    assert "dpo.beta is 9; usual is 0.01 to 0.5" in said.out
+    (pairs / "pairs.jsonl").write_text('{"prompt": "x", "chosen": "y"}\n')
+    said = groupwise("train", "pairs.yaml")
+    assert said.code == 2
+    assert (
+        "pairs.jsonl line 1: no column 'rejected'; the row has prompt, chosen; dpo.rejected names it"
+        in said.err
+    )
+    assert not (pairs / "run").exists()

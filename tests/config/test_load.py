@@ -13,12 +13,15 @@ from groupwise.errors import ConfigError
 
 # One other value for every setting, and what it cannot be had without.
 OTHER: dict[str, tuple[object, dict[str, Any]]] = {
+    "method": ("dpo", {}),
     "model.name": ("other/model", {}),
     "model.revision": ("main", {}),
     "model.tokenizer": ("other", {}),
     "model.chat_template": ("t.jinja", {}),
     "model.pad_token": ("<pad>", {}),
     "model.dtype": ("bfloat16", {"lora": {"rank": 4}}),
+    "model.precision": ("bfloat16", {}),
+    "model.attention": ("sdpa", {}),
     "model.device": ("cpu", {}),
     "model.trust_remote_code": (True, {}),
     "lora.rank": (8, {}),
@@ -75,6 +78,12 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "objective.truncated": ("mask", {}),
     "objective.old_source": ("trainer", {}),
     "objective.correction_cap": (3.0, {}),
+    "dpo.beta": (0.3, {"method": "dpo"}),
+    "dpo.label_smoothing": (0.1, {"method": "dpo"}),
+    "dpo.pairs_per_step": (4, {"method": "dpo"}),
+    "dpo.max_response_tokens": (99, {"method": "dpo"}),
+    "dpo.chosen": ("better", {"method": "dpo"}),
+    "dpo.rejected": ("worse", {"method": "dpo"}),
     "training.steps": (10, {}),
     "training.epochs": (1.5, {}),
     "training.learning_rate": (2e-5, {}),
@@ -88,6 +97,8 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "training.mini_batches": (2, {}),
     "training.micro_batch_tokens": (512, {}),
     "training.micro_batch_rollouts": (4, {}),
+    "training.gradient_checkpointing": (True, {}),
+    "training.compile": (True, {}),
     "training.max_bad_steps": (1, {}),
     "evaluate.every_steps": (5, {"prompts": {"held_out": "h.jsonl"}}),
     "evaluate.at_start": (False, {}),
@@ -119,7 +130,7 @@ def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]
             entry[name] = {**entry.get(name, {}), **inner} if name == "gate" else inner
         return {"rewards": [entry]}
     for section, values in others.items():
-        tree[section] = {**values, **tree.get(section, {})}
+        tree[section] = {**values, **tree.get(section, {})} if isinstance(values, dict) else values
     return tree
 
 
@@ -284,7 +295,7 @@ WRONG_TREES = [
     ("objective: {advantage: {stdd: sample}}", "group_zscore has no setting 'stdd'; did you mean 'std'?"),
     ("objective: {surrogate: {name: clip, hihg: 1}}", "clip has no setting 'hihg'; did you mean 'high'?"),
     ("training.steps: 3", "unknown key training.steps; write it as sections: training: {steps: ...}"),
-    ("zzz: 1", "unknown key zzz; keys here are model, lora,"),
+    ("zzz: 1", "unknown key zzz; keys here are method, model, lora,"),
     ("training: {steps: 3, steps: 4}", "the key 'steps' is given twice"),
     # Case l03: what is not of the field's type.
     ("training: {learning_rate: abc}", "training.learning_rate: 'abc' is not a number"),

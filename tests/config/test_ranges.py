@@ -22,7 +22,8 @@ def asked_at(entry: Range, value: float) -> list[str]:
     if len(entry.keys) > 1:
         group_size = 8 if value < 100 else 32
         value /= group_size
-    words = [f"rollout.group_size={group_size}", f"{key}={value!r}"]
+    words = ["method=dpo"] if key.startswith("dpo.") else [f"rollout.group_size={group_size}"]
+    words += [f"{key}={value!r}"]
     words += ["lora={}"] if entry is LEARNING_RATE_LORA else []
     return [sentence.split(" is ")[0] for sentence in questions(load({}, words).config)]
 
@@ -53,6 +54,7 @@ SIDES: dict[str, tuple[float | None, float, float, float | None]] = {
     "objective.surrogate.low": (0.024, 0.025, 0.9, 0.91),
     "objective.surrogate.high": (0.024, 0.025, 1.2, 1.21),
     "objective.kl.beta": (0.0002, 0.00025, 0.4, 0.41),
+    "dpo.beta": (0.0024, 0.0025, 2.0, 2.1),
     "training.updates_per_batch": (None, 1, 16, 17),
     "training.learning_rate": (1.2e-7, 1.25e-7, 8e-5, 8.1e-5),
     "training.learning_rate with lora": (0.9e-5, 1e-5, 8e-4, 8.1e-4),

@@ -69,6 +69,7 @@ METRIC_ROOTS = frozenset(
         "clip",
         "length",
         "sampler",
+        "dpo",
         "diversity",
         "grad",
         "training",

@@ -21,10 +21,10 @@ TINY = [
 ]
 
 
-@pytest.mark.parametrize("name", ["first_run", "gsm8k"])
-def test_every_example_passes_check(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "of"), [("first_run", "prompts"), ("gsm8k", "prompts"), ("dpo", "pairs")])
+def test_every_example_passes_check(name: str, of: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", str(ROOT / "examples" / name / "config.yaml")]) == 0
-    assert "prompts x" in capsys.readouterr().out
+    assert f"{of} x" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["first_run", "gsm8k"])
@@ -37,7 +37,23 @@ def test_every_example_trains(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
 
 
-def test_the_first_run_keeps_its_sides_apart(tmp_path: Path) -> None:
+def test_the_pairs_train(tmp_path: Path) -> None:
+    short = ["model=tiny", "training.steps=2", "evaluate.prompts=2", "evaluate.every_steps=null"]
+    short += ["run.sinks=[]", f"run.dir={tmp_path / 'run'}"]
+    assert run(["train", str(ROOT / "examples" / "dpo" / "config.yaml"), *short]) == 0
+    assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["first_run", "dpo"])
+def test_the_script_beside_the_data_writes_it_again(name: str, tmp_path: Path) -> None:
+    folder = ROOT / "examples" / name
+    (tmp_path / "make_data.py").write_bytes((folder / "make_data.py").read_bytes())
+    subprocess.run([sys.executable, "make_data.py"], cwd=tmp_path, check=True)
+    for file in ("train.jsonl", "held_out.jsonl"):
+        assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
+
+
+def test_the_first_run_keeps_its_sides_apart() -> None:
     folder = ROOT / "examples" / "first_run"
 
     def pairs(file: str) -> set[tuple[int, ...]]:
@@ -48,11 +64,6 @@ def test_the_first_run_keeps_its_sides_apart(tmp_path: Path) -> None:
     assert len(train) == 2000
     assert len(held_out) == 200
     assert not train & held_out
-    # The script beside the data writes the same files again.
-    (tmp_path / "make_data.py").write_bytes((folder / "make_data.py").read_bytes())
-    subprocess.run([sys.executable, "make_data.py"], cwd=tmp_path, check=True)
-    for file in ("train.jsonl", "held_out.jsonl"):
-        assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
 
 
 def test_the_first_runs_reward() -> None:

@@ -136,3 +136,15 @@ def test_names_files_and_run_folders(tmp_path: Path, monkeypatch: pytest.MonkeyP
         open_named("gpro")
     with pytest.raises(ConfigError, match=r"no configuration file .*nowhere\.yaml"):
         open_named("nowhere.yaml")
+
+
+def test_dpo_is_explained_with_its_numbers() -> None:
+    text = explain("dpo", open_named("dpo", ["dpo.beta=0.3"]))
+    assert "minimise  (1/P) sum [ -log sigmoid(m) ]" in text
+    assert "m = 0.3 [(policy - reference) chosen - (policy - reference) rejected]" in " ".join(text.split())
+    assert "- command line: dpo.beta=0.3" in text
+    assert "arXiv 2305.18290" in text
+    smoothed = explain("dpo", open_named("dpo", ["dpo.label_smoothing=0.1"]))
+    assert "-(1 - 0.1) log sigmoid(m) - 0.1 log sigmoid(-m)" in smoothed
+    with pytest.raises(ConfigError, match="dpo trains on pairs and shares no factor"):
+        side_by_side([("grpo", open_named("grpo")), ("dpo", open_named("dpo"))])

@@ -16,6 +16,10 @@ def check(config: Annotated[str, CONFIG], settings: Annotated[list[str] | None, 
     from groupwise.config import load
     from groupwise.training.inputs import read_inputs
     from groupwise.workbench.check import check as look_at
+    from groupwise.workbench.check import check_pairs
+    from groupwise.workbench.preferences import read_preferences
 
-    for line in look_at(read_inputs(load(config, settings or ()))):
+    loaded = load(config, settings or ())
+    pairs = loaded.config.method == "dpo"
+    for line in check_pairs(read_preferences(loaded)) if pairs else look_at(read_inputs(loaded)):
         print(line)

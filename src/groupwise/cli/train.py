@@ -9,8 +9,11 @@ from groupwise.cli.stopped import Stopped
 from groupwise.cli.words import CONFIG, SETTINGS, command
 
 if TYPE_CHECKING:
+    from groupwise.config import LoadedConfig
+    from groupwise.records.run_folder import RunFolder
     from groupwise.training.loop import Result
     from groupwise.training.setup import Run
+    from groupwise.workbench.dpo import PreferenceRun
 
 _SHOWN = 5
 
@@ -27,56 +30,65 @@ def train(
     Example: groupwise train config.yaml training.steps=20 objective.kl.beta=0
     """
     from groupwise.config import load
+
+    loaded = load(config, settings or ())
+    lines = _on_pairs(loaded) if loaded.config.method == "dpo" else _on_rollouts(loaded)
+    print()
+    for line in lines:
+        print(line)
+
+
+def _on_rollouts(loaded: LoadedConfig) -> list[str]:
     from groupwise.training import loop
     from groupwise.training.inputs import read_inputs
     from groupwise.training.setup import assemble
 
-    inputs = read_inputs(load(config, settings or ()))
+    inputs = read_inputs(loaded)
     run = None
     try:
         run = assemble(inputs)
         result = loop.train(run)
     except KeyboardInterrupt:
-        raise Stopped(_left(run)) from None
-    print()
-    for line in ending(run, result):
-        print(line)
+        raise Stopped(_left(None if run is None else run.folder)) from None
+    return ending(run, result)
 
 
-def _left(run: Run | None) -> str:
+def _on_pairs(loaded: LoadedConfig) -> list[str]:
+    from groupwise.workbench import dpo
+    from groupwise.workbench.preferences import read_preferences
+
+    inputs = read_preferences(loaded)
+    run = None
+    try:
+        run = dpo.assemble(inputs)
+        result = dpo.train(run)
+    except KeyboardInterrupt:
+        raise Stopped(_left(None if run is None else run.folder)) from None
+    return ending_on_pairs(run, result)
+
+
+def _left(folder: RunFolder | None) -> str:
     """What there is of a run that was stopped."""
-    if run is None:
+    if folder is None:
         return "no step was finished"
     try:
-        lines = run.folder.metrics_file.read_text(encoding="utf-8").splitlines()
+        lines = folder.metrics_file.read_text(encoding="utf-8").splitlines()
         finished = any(json.loads(line)["step"] > 0 for line in lines)
     except (OSError, ValueError):  # not there yet, or its first line is not complete
         finished = False
     if not finished:
-        return f"no step was finished; {run.folder.shown} holds only how the run began"
-    return f"every step finished until now is in {run.folder.shown}"
+        return f"no step was finished; {folder.shown} holds only how the run began"
+    return f"every step finished until now is in {folder.shown}"
 
 
 def ending(run: Run, result: Result) -> list[str]:
     """What a run ended with and what to try next, as lines."""
     lines = []
-    name = "eval/pass@1"
-    measured = [(line["step"], line[name]) for line in result.metrics if name in line]
-    before = next((value for step, value in measured if step == 0), None)
-    after = next((value for step, value in reversed(measured) if step == run.steps), None)
-    if before is not None or after is not None:
-        shown = [
-            f"{value:.1%} {when}"
-            for value, when in ((before, "before"), (after, "after"))
-            if value is not None
-        ]
-        lines.append(f"held-out pass@1  {', '.join(shown)} (of {len(run.held_out)} prompts)")
-    rewards = result.series("reward/mean")
-    if rewards:
-        shown_steps = min(_SHOWN, max(1, len(rewards) // 2))
-        first, last = (sum(part) / len(part) for part in (rewards[:shown_steps], rewards[-shown_steps:]))
-        steps = "step" if shown_steps == 1 else f"{shown_steps} steps"
-        lines.append(f"reward           {first:.3f} in the first {steps}, {last:.3f} in the last {steps}")
+    measured = _before_and_after(result, "eval/pass@1", run.steps)
+    if measured:
+        lines.append(f"held-out pass@1  {measured} (of {len(run.held_out)} prompts)")
+    if result.series("reward/mean"):
+        lines.append(f"reward           {_first_and_last(result, 'reward/mean')}")
     lines.append(f"run folder       {run.folder.shown}")
     config = run.config.run
     tries = []
@@ -89,3 +101,34 @@ def ending(run: Run, result: Result) -> list[str]:
         tries.append(f"{command('tensorboard')} --logdir {run.folder.shown / 'events'}")
     lines += [f"{'try next' if i == 0 else '':<15}  {words}" for i, words in enumerate(tries)]
     return lines
+
+
+def ending_on_pairs(run: PreferenceRun, result: Result) -> list[str]:
+    """The same of a run on preference pairs."""
+    lines = []
+    measured = _before_and_after(result, "eval/dpo_accuracy", run.steps)
+    if measured:
+        lines.append(f"held-out         accuracy {measured} (of {len(run.held_out)} pairs)")
+    lines.append(f"margin           {_first_and_last(result, 'dpo/margin_mean')}")
+    lines.append(f"run folder       {run.folder.shown}")
+    if "tensorboard" in run.config.run.sinks:
+        lines.append(f"try next         {command('tensorboard')} --logdir {run.folder.shown / 'events'}")
+    return lines
+
+
+def _before_and_after(result: Result, name: str, steps: int) -> str:
+    """A share before the first and after the last step, as far as it was measured."""
+    measured = [(line["step"], line[name]) for line in result.metrics if name in line]
+    before = next((value for step, value in measured if step == 0), None)
+    after = next((value for step, value in reversed(measured) if step == steps), None)
+    shown = ((before, "before"), (after, "after"))
+    return ", ".join(f"{value:.1%} {when}" for value, when in shown if value is not None)
+
+
+def _first_and_last(result: Result, name: str) -> str:
+    """A metric at both ends of the run."""
+    series = result.series(name)
+    count = min(_SHOWN, max(1, len(series) // 2))
+    first, last = (sum(part) / len(part) for part in (series[:count], series[-count:]))
+    steps = "step" if count == 1 else f"{count} steps"
+    return f"{first:.3f} in the first {steps}, {last:.3f} in the last {steps}"

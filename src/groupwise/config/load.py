@@ -137,6 +137,8 @@ def _normal(tree: Mapping[str, Any], place: str) -> dict[str, Any]:
         field = RunConfig.model_fields.get(key)
         if field is None or isinstance(value, Mapping | BaseModel) or key == "rewards":
             continue
+        if section_of(field.annotation) is None:
+            continue
         if value is not None or field.is_required() or field.default is not None:
             raise ConfigError(f"{place}: {key} is {said(value)}, but it is a section with keys of its own")
     return tree

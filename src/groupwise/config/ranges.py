@@ -113,6 +113,15 @@ RANGES = (
         source="DeepSeekMath uses 0.04, DeepSeek-R1 0.001, DAPO none",
     ),
     Range(
+        key="dpo.beta",
+        low=0.01,
+        high=0.5,
+        least=0.01 / 4,
+        most=2.0,
+        why="large: the policy hardly moves; small: it moves far beyond what the pairs say",
+        source="the paper uses 0.1 and 0.5, TRL 0.1, Zephyr 0.1",
+    ),
+    Range(
         key="training.updates_per_batch",
         low=1,
         high=4,

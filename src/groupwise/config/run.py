@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from groupwise.config import presets
 from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
+from groupwise.config.dpo import DpoConfig
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.config.objective import ADVANTAGES, ObjectiveConfig
@@ -47,6 +49,10 @@ class RunSettings(Section):
 class RunConfig(Section):
     """Everything a run is decided by. `groupwise explain` says in words what it computes."""
 
+    method: Literal["rl", "dpo"] = Field(
+        default="rl",
+        description="`rl` trains on rollouts scored by rewards, by `objective`; `dpo` on preference pairs, by `dpo`.",
+    )
     model: ModelConfig = Field(default=ModelConfig(), description="The policy.")
     lora: LoraConfig | None = Field(default=None, description="Train an adapter instead of all weights.")
     reference: ReferenceConfig | None = Field(default=None, description="Placement of the frozen reference.")
@@ -56,6 +62,7 @@ class RunConfig(Section):
         default=(), description="What scores a rollout; summed by weight."
     )
     objective: ObjectiveConfig = Field(default=ObjectiveConfig(), description="What is optimised.")
+    dpo: DpoConfig = Field(default=DpoConfig(), description="Preference pairs, with method dpo.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="Updates.")
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="Held-out evaluation.")
     run: RunSettings = Field(default=RunSettings(), description="The run folder.")
@@ -69,9 +76,17 @@ class RunConfig(Section):
             return [{"name": item} if isinstance(item, str) else item for item in value]
         return value
 
+    @field_validator("method", mode="before")
+    @classmethod
+    def _no_objective(cls, value: Any) -> Any:
+        if isinstance(value, str) and value in presets.names():
+            raise ValueError(f"{value} is an objective; write objective: {value} and leave method out")
+        return value
+
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
         for check in (
+            self._method,
             self._group_size,
             self._dtype,
             self._reference,
@@ -82,6 +97,27 @@ class RunConfig(Section):
         ):
             check()
         return self
+
+    def _method(self) -> None:
+        """Nothing that is set may be without effect."""
+        if self.method == "rl":
+            idle = _changed(self, "dpo")
+            if idle is not None:
+                raise ValueError(
+                    f"{idle} is set, but the method is rl, which has no pairs; set method to dpo, or remove it"
+                )
+            return
+        idle = next((key for section in WITHOUT_DPO if (key := _changed(self, section)) is not None), None)
+        if idle is not None:
+            raise ValueError(
+                f"{idle} is set, but the method is dpo, which trains on given pairs and samples and scores nothing; "
+                "remove it"
+            )
+        if self.reference is not None:
+            raise ValueError(
+                "reference: with method dpo its log-probs are computed once, by the policy itself before its first "
+                "update, so it has no dtype or device of its own; remove the reference section"
+            )
 
     def _group_size(self) -> None:
         name = self.objective.advantage.name
@@ -96,8 +132,14 @@ class RunConfig(Section):
     def _dtype(self) -> None:
         if self.model.dtype == "bfloat16" and self.lora is None:
             raise ValueError(
-                "model.dtype is bfloat16, in which most small updates round to nothing; train all weights in float32, "
-                "or add lora, whose adapter is kept in float32 on a bfloat16 base"
+                "model.dtype is bfloat16, in which most small updates round to nothing; use model.precision: "
+                "bfloat16, which keeps the weights in float32, or add lora, whose adapter is float32 on any base"
+            )
+
+        if self.model.dtype == "bfloat16" and self.model.precision == "float32":
+            raise ValueError(
+                "model.precision is float32, but the weights are bfloat16 (model.dtype), and so are their products; "
+                "remove one of the two"
             )
 
     def _reference(self) -> None:
@@ -151,3 +193,32 @@ class RunConfig(Section):
                 f"evaluate.samples is {self.evaluate.samples}, but at temperature 0 all samples are the same; "
                 "set evaluate.temperature above 0 or samples to 1"
             )
+
+
+WITHOUT_DPO = (
+    "rollout",
+    "rewards",
+    "objective",
+    "training.updates_per_batch",
+    "training.mini_batches",
+    "evaluate.temperature",
+    "evaluate.samples",
+    "evaluate.max_new_tokens",
+    "evaluate.pass_reward",
+    "run.save_rollouts",
+)
+"""Sections and settings that have no effect with method dpo."""
+
+
+def _changed(config: RunConfig, key: str) -> str | None:
+    """The first setting at or below a dotted key that differs from its default; None when none does."""
+    node: Any = config
+    plain: Any = RunConfig.model_construct()
+    for part in key.split("."):
+        node, plain = getattr(node, part), getattr(plain, part)
+    if node == plain:
+        return None
+    if not isinstance(node, Section):
+        return key
+    fields = type(node).model_fields
+    return next((found for name in fields if (found := _changed(config, f"{key}.{name}")) is not None), key)

@@ -90,7 +90,12 @@ class _Draft:
 
 
 def encode(
-    rows: Sequence[Row], config: PromptsConfig, tokenizer: PreTrainedTokenizerBase, *, limit_tokens: int
+    rows: Sequence[Row],
+    config: PromptsConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    limit_tokens: int,
+    rest: str = "rollout.max_new_tokens",
 ) -> tuple[list[Prompt], PromptReport]:
     """Check, render and tokenise every row once.
 
@@ -103,6 +108,7 @@ def encode(
         config: all settings of `prompts` but the files and the order.
         tokenizer: the policy's.
         limit_tokens: the longest prompt that fits; `config.max_prompt_tokens` applies as well.
+        rest: the setting that takes the rest of the context, for messages.
 
     Returns:
         The prompts in the order of their rows, and the report. `Prompt.columns` holds every column but the
@@ -118,8 +124,8 @@ def encode(
     limit = limit_tokens if config.max_prompt_tokens is None else min(limit_tokens, config.max_prompt_tokens)
     if limit < 1:
         raise ConfigError(
-            f"the limit for prompts is {limit} tokens, which leaves no room for any; lower "
-            "rollout.max_new_tokens or use a model with a longer context"
+            f"the limit for prompts is {limit} tokens, which leaves no room for any; lower {rest} or use a model with "
+            "a longer context"
         )
     chats = [messages_of(row, config) for row in rows]
     template = None
@@ -130,7 +136,7 @@ def encode(
         _draft(row, messages, config, template, controls) for row, messages in zip(rows, chats, strict=True)
     ]
     drafts = _with_ids(drafts, tokenizer, template)
-    kept, truncated = _within_limit(drafts, config, tokenizer, template, controls, limit)
+    kept, truncated = _within_limit(drafts, config, tokenizer, template, controls, limit, rest)
     prompts = _prompts(kept, config)
     lengths = [len(draft.ids) for draft in kept]
     report = PromptReport(
@@ -218,6 +224,7 @@ def _within_limit(
     template: ChatTemplate | None,
     controls: ControlStrings,
     limit: int,
+    rest: str,
 ) -> tuple[list[_Draft], int]:
     """The drafts that stay, cut where that is chosen, and how many were cut."""
     over = [draft for draft in drafts if len(draft.ids) > limit]
@@ -226,7 +233,7 @@ def _within_limit(
         raise DataError(
             f"{over[0].row.place}: the prompt has {len(over[0].ids)} tokens, over the limit of {limit} "
             f"({len(over)} of {len(drafts)} rows are over it, the longest has {longest}); "
-            f"{_more_room(config, limit)}, or set prompts.too_long to drop or truncate"
+            f"{_more_room(config, limit, rest)}, or set prompts.too_long to drop or truncate"
         )
     kept = []
     for draft in drafts:
@@ -242,16 +249,16 @@ def _within_limit(
     if not kept:
         raise DataError(
             f"all {len(drafts)} rows are over the limit of {limit} tokens, so prompts.too_long: drop leaves "
-            f"none; {_more_room(config, limit)}"
+            f"none; {_more_room(config, limit, rest)}"
         )
     return kept, len(over) if config.too_long == "truncate" else 0
 
 
-def _more_room(config: PromptsConfig, limit: int) -> str:
+def _more_room(config: PromptsConfig, limit: int, rest: str) -> str:
     """What to change for a higher limit, by where the limit comes from."""
     if config.max_prompt_tokens == limit:
         return "raise prompts.max_prompt_tokens"
-    return "lower rollout.max_new_tokens (the limit is what it leaves of the model's context)"
+    return f"lower {rest} (the limit is what it leaves of the model's context)"
 
 
 def _cut_text(

@@ -56,10 +56,20 @@ METRICS: Mapping[str, str] = {
     "of all trained tokens.",
     "clip/high_fraction": "Share of trained tokens with positive advantage whose ratio rose above the upper bound, "
     "of all trained tokens.",
+    "dpo/loss": "Mean loss of the step's pairs (method dpo).",
+    "dpo/accuracy": "Share of the step's pairs whose chosen response has the higher implied reward; a tie counts one "
+    "half, so the reference itself has 0.5.",
+    "dpo/margin_mean": "Mean over the step's pairs of the chosen response's implied reward less the rejected one's.",
+    "dpo/chosen_reward_mean": "Mean implied reward of the chosen responses: beta times the log-prob under the policy "
+    "less that under the reference, summed over tokens.",
+    "dpo/rejected_reward_mean": "Mean implied reward of the rejected responses.",
     "length/mean": "Mean length of the responses, in tokens.",
     "length/min": "Shortest response, in tokens.",
     "length/max": "Longest response, in tokens.",
     "length/truncated_fraction": "Share of responses that the limit of new tokens cut off.",
+    "precision/gap_abs_mean": "Mean absolute change of log-probs, in nats, when layers compute in model.precision "
+    "instead of float32, on tokens of the first prompts; on step 1, absent in float32.",
+    "precision/gap_abs_max": "The largest of those changes, in nats.",
     "sampler/gap_token_mean": "Mean over trained tokens of the policy's log-prob less the sampler's, in nats, at the "
     "first update of the batch.",
     "sampler/gap_abs_mean": "Mean over trained tokens of the absolute gap between the policy's log-prob and the "
@@ -86,7 +96,8 @@ METRICS: Mapping[str, str] = {
     "time/generate_seconds": "Seconds spent on sampling.",
     "time/reward_seconds": "Seconds spent on scoring.",
     "time/reward/{label}_seconds": "Seconds of all calls of one reward, added up; calls that run at a time count each.",
-    "time/logprobs_seconds": "Seconds spent on the reference's log-probs, and on old ones that are not the sampler's.",
+    "time/logprobs_seconds": "Seconds spent on the reference's log-probs, and on old ones that are not the sampler's; "
+    "with method dpo once, ahead of the first step.",
     "time/update_seconds": "Seconds spent on forward, backward and optimiser.",
     "time/record_seconds": "Seconds spent on writing the step's rollout file.",
     "time/evaluate_seconds": "Seconds spent on held-out evaluation.",
@@ -94,6 +105,13 @@ METRICS: Mapping[str, str] = {
     "eval/pass@1": "Share of held-out responses whose total reward reaches evaluate.pass_reward.",
     "eval/reward_mean": "Mean total reward on the held-out prompts, in units of reward.",
     "eval/length_mean": "Mean length of the held-out responses, in tokens.",
+    "eval/dpo_loss": "Mean loss of the held-out pairs.",
+    "eval/dpo_accuracy": "Share of the held-out pairs whose chosen response has the higher implied reward; a tie "
+    "counts one half.",
+    "eval/dpo_margin_mean": "Mean over the held-out pairs of the chosen response's implied reward less the rejected "
+    "one's.",
+    "eval/dpo_chosen_reward_mean": "Mean implied reward of the held-out chosen responses.",
+    "eval/dpo_rejected_reward_mean": "Mean implied reward of the held-out rejected responses.",
     "eval/truncated_fraction": "Share of held-out responses that the limit of new tokens cut off.",
 }
 """Name, or pattern with `{label}` for a reward's label or `{name}` for one of the user's, to its meaning and unit."""

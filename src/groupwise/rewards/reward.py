@@ -49,6 +49,7 @@ class Rewards:
         weighted: (label, weight) of each, in order.
         from_python: the labels of those that were given as Python functions.
         needs: label to the data columns that the reward cannot do without.
+        by_group: the labels of those that compare the rollouts of a group with each other.
         failures: label to the number of rollouts it has failed on so far.
     """
 
@@ -59,6 +60,7 @@ class Rewards:
         self.weighted: tuple[tuple[str, float], ...] = tuple((f.label, f.weight) for f in functions)
         self.from_python: tuple[str, ...] = tuple(f.label for f in functions if f.from_python)
         self.needs: dict[str, tuple[str, ...]] = {f.label: tuple(f.needed.values()) for f in functions}
+        self.by_group: tuple[str, ...] = tuple(f.label for f in functions if f.by_group)
         self.failures: dict[str, int] = dict.fromkeys(self.labels, 0)
         self._means: dict[str, list[float]] = {}
         self._totals: dict[str, float] = {}

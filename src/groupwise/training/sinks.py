@@ -46,7 +46,11 @@ class Terminal:
             ("policy/entropy", "entropy", ".2f"),
             ("length/mean", "length", ".1f"),
             ("grad/norm", "grad", ".2f"),
+            ("dpo/loss", "loss", ".4f"),
+            ("dpo/accuracy", "accuracy", ".0%"),
+            ("dpo/margin_mean", "margin", "+.3f"),
             ("eval/pass@1", "held-out pass@1", ".1%"),
+            ("eval/dpo_accuracy", "held-out accuracy", ".1%"),
         ):
             if name in metrics:
                 parts.append(f"{label} {metrics[name]:{form}}")

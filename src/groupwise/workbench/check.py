@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import RunConfig
+from groupwise.config import LoadedConfig, RunConfig
 from groupwise.config.ranges import questions
 from groupwise.errors import RunFolderError
 from groupwise.model.find import EMBEDDED, TINY, find_model
@@ -18,6 +18,7 @@ from groupwise.records import Verdict
 from groupwise.records.run_folder import refuse
 from groupwise.rewards.reward import Batch
 from groupwise.training.inputs import Inputs
+from groupwise.workbench.preferences import PreferenceInputs
 
 NO_ANSWER = "I do not know."
 """The second made-up completion; the first is what the row holds for a reward to read."""
@@ -35,7 +36,7 @@ def check(inputs: Inputs) -> list[str]:
     """
     config = inputs.config
     lines = [
-        _line("model", _model(inputs)),
+        _line("model", _model(inputs.loaded)),
         _line("batch", batch_arithmetic(config)),
         _line("", micro_batch_arithmetic(config)),
         _line("training data", _data(inputs)),
@@ -44,13 +45,51 @@ def check(inputs: Inputs) -> list[str]:
         lines.append(_line("held out", _held_out(inputs)))
     trial, asked = _trial(inputs)
     lines += [_line("rewards", _rewards(inputs)), *trial]
-    asked += questions(config)
-    lines += [_line("question" if i == 0 else "", question) for i, question in enumerate(asked)]
+    return lines + _ending(inputs.loaded, asked)
+
+
+def check_pairs(inputs: PreferenceInputs) -> list[str]:
+    """The same for training on preference pairs.
+
+    Args:
+        inputs: configuration and pairs, checked by being read.
+
+    Raises:
+        ModelError: the model is not one of ours and not a folder, where it can only be a folder.
+    """
+    config = inputs.config
+    per_step, training = config.dpo.pairs_per_step, config.training
+    budget = (
+        f"A forward pass takes at most {training.micro_batch_tokens} tokens (training.micro_batch_tokens)"
+    )
+    lines = [
+        _line("model", _model(inputs.loaded)),
+        _line("batch", f"{per_step} pairs x 2 responses = {2 * per_step} responses, one update per batch"),
+        _line("", f"{budget}, each prompt once; a pair is never split."),
+        _line("training data", _data_of(inputs.train, per_step, config, "pairs")),
+    ]
+    if inputs.held_out:
+        rows = min(len(inputs.held_out), config.evaluate.prompts or len(inputs.held_out))
+        text = f"{inputs.held_out[0].source}: {len(inputs.held_out)} rows; {rows} pairs, {_times(config)}"
+        lines.append(_line("held out", text))
+    row = inputs.train[0]
+    for name, column in (("chosen", config.dpo.chosen), ("rejected", config.dpo.rejected)):
+        lines.append(
+            _line("first pair" if name == "chosen" else "", f"{name}: {_short(row.columns[column])}")
+        )
+    return lines + _ending(inputs.loaded, [])
+
+
+def _ending(loaded: LoadedConfig, asked: Sequence[str]) -> list[str]:
+    """Questions, what the run folder says, and that all is fine."""
+    config = loaded.config
+    every = [*asked, *questions(config)]
+    lines = [_line("question" if i == 0 else "", question) for i, question in enumerate(every)]
     try:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     except RunFolderError as error:
         lines.append(_line("note", str(error)))
-    return [*lines, f"{_called(inputs)} is fine"]
+    return [*lines, f"{_called(loaded)} is fine"]
 
 
 def batch_arithmetic(config: RunConfig) -> str:
@@ -102,8 +141,8 @@ def micro_batch_arithmetic(config: RunConfig) -> str:
     return sentence
 
 
-def _called(inputs: Inputs) -> str:
-    origins = {o for o in inputs.loaded.origins.values() if o not in ("default", "command line")}
+def _called(loaded: LoadedConfig) -> str:
+    origins = {o for o in loaded.origins.values() if o not in ("default", "command line")}
     files = sorted(o for o in origins if not o.startswith("preset ") and o != "rollout.max_new_tokens")
     return files[0] if files else "the configuration"
 
@@ -112,8 +151,8 @@ def _line(title: str, text: str) -> str:
     return f"{title:<14}  {text}"
 
 
-def _model(inputs: Inputs) -> str:
-    name, base = inputs.config.model.name, inputs.loaded.base
+def _model(loaded: LoadedConfig) -> str:
+    name, base = loaded.config.model.name, loaded.base
     # A hub id is left to the run: looking it up needs the network, which this machine may not have.
     local = name in (EMBEDDED, TINY) or name.startswith((".", "/", "~")) or name.endswith(".gguf")
     try:
@@ -121,20 +160,23 @@ def _model(inputs: Inputs) -> str:
     except OSError:
         local = True  # it may not be looked at, and find_model says so
     if local:
-        find_model(name, base, revision=inputs.config.model.revision)
+        find_model(name, base, revision=loaded.config.model.revision)
         return f"{name}: it is there, and not loaded here"
     return f"{name}: taken for a hub id, and not looked up here"
 
 
 def _data(inputs: Inputs) -> str:
-    config, rows = inputs.config, len(inputs.train)
-    per_step, drop_last = config.rollout.prompts_per_step, config.prompts.drop_last
+    return _data_of(inputs.train, inputs.config.rollout.prompts_per_step, inputs.config, "prompts")
+
+
+def _data_of(train: Sequence[Row], per_step: int, config: RunConfig, what: str) -> str:
+    rows, drop_last = len(train), config.prompts.drop_last
     order = PromptOrder(rows, per_step, shuffle=False, seed=0, drop_last=drop_last)
     epoch = order.steps_per_epoch
-    text = f"{inputs.train[0].source}: {rows} rows, {epoch} step{'s' if epoch > 1 else ''} an epoch"
+    text = f"{train[0].source}: {rows} rows, {epoch} step{'s' if epoch > 1 else ''} an epoch"
     rest = rows % per_step
     if rest:
-        text += f" ({rest} rows a time left out)" if drop_last else f" (the last has {rest} prompts)"
+        text += f" ({rest} rows a time left out)" if drop_last else f" (the last has {rest} {what})"
     if config.training.steps is not None:
         return f"{text}; {config.training.steps} steps are {config.training.steps / epoch:.3g} epochs"
     epochs = config.training.epochs or 1.0
@@ -147,17 +189,22 @@ def _held_out(inputs: Inputs) -> str:
     manner = (
         "greedy response" if chosen.temperature == 0 else f"response at temperature {chosen.temperature:g}"
     )
-    times = []
+    return (
+        f"{inputs.held_out[0].source}: {len(inputs.held_out)} rows; {rows} prompts x {chosen.samples} {manner}, "
+        f"{_times(inputs.config)}; a total reward of {chosen.pass_reward:g} passes"
+    )
+
+
+def _times(config: RunConfig) -> str:
+    """When held-out data is measured."""
+    chosen, times = config.evaluate, []
     if chosen.at_start:
         times.append("before")
     if chosen.every_steps is not None:
         times.append(f"every {chosen.every_steps} steps")
     if chosen.at_end:
         times.append("after")
-    return (
-        f"{inputs.held_out[0].source}: {len(inputs.held_out)} rows; {rows} prompts x {chosen.samples} {manner}, "
-        f"{', '.join(times) or 'never measured'}; a total reward of {chosen.pass_reward:g} passes"
-    )
+    return ", ".join(times) or "never measured"
 
 
 def _rewards(inputs: Inputs) -> str:

@@ -19,7 +19,7 @@ from groupwise.config.choice import Choice, check_settings
 from groupwise.config.load import leaves
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, SURROGATES
 from groupwise.errors import ConfigError
-from groupwise.objective import kl, ratios
+from groupwise.objective import dpo, kl, ratios
 from groupwise.rewards import build
 
 _WIDTH = 100
@@ -46,6 +46,8 @@ def open_named(name: str, overrides: Sequence[str] = ()) -> LoadedConfig:
     path = Path(name)
     if name in presets.names() and not path.is_file():
         return load({"objective": name}, overrides)
+    if name == "dpo" and not path.is_file():
+        return load({"method": "dpo"}, overrides)
     if all((path / file).is_file() for file in ("config.yaml", "manifest.json")):
         return load(path / "config.yaml", overrides)
     if path.exists() or path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
@@ -62,6 +64,8 @@ def explain(name: str, loaded: LoadedConfig) -> str:
         name: what the user calls it.
         loaded: the configuration and its history.
     """
+    if loaded.config.method == "dpo":
+        return _explain_pairs(name, loaded)
     blocks = [f"{name}\n\n{_indented('minimise  ' + loss(loaded))}\n\n{_indented(_legend(loaded.config))}\n"]
     for factor in factors(loaded):
         lines = [_factor_line(factor.name, factor.formula)]
@@ -71,12 +75,53 @@ def explain(name: str, loaded: LoadedConfig) -> str:
     return "\n".join([*blocks, "", f"preset {loaded.config.objective.preset}", _indented(citation)])
 
 
+def _explain_pairs(name: str, loaded: LoadedConfig) -> str:
+    """The loss of preference pairs as text."""
+    chosen, training = loaded.config.dpo, loaded.config.training
+    formula = (
+        dpo.FORMULA if chosen.label_smoothing == 0 else f"{dpo.FORMULA_SMOOTHED},{dpo.FORMULA.split(',')[1]}"
+    )
+    formula = formula.format(beta=chosen.beta, label_smoothing=chosen.label_smoothing)
+    legend = (
+        "over the P pairs of an optimiser batch; policy and reference are log-probs of a whole response, its end "
+        "included, summed over tokens; the reference is the policy before its first update."
+    )
+    pairs = f"{chosen.pairs_per_step} a step, columns {chosen.chosen} and {chosen.rejected}"
+    norm = "not limited" if training.max_grad_norm is None else f"at most {training.max_grad_norm:g}"
+    found = [
+        Factor(name="loss", formula=formula, keys=("dpo.beta", "dpo.label_smoothing")),
+        Factor(name="pairs", formula=pairs, keys=("dpo.pairs_per_step", "dpo.chosen", "dpo.rejected")),
+        Factor(
+            name="update",
+            formula=f"AdamW, learning rate {training.learning_rate:g}, gradient norm {norm}",
+            keys=("training.learning_rate", "training.max_grad_norm"),
+        ),
+    ]
+    minimised = f"minimise  (1/P) sum [ {formula.split(',')[0]} ]"
+    blocks = [f"{name}\n\n{_indented(minimised)}\n\n{_indented(_filled(legend))}\n"]
+    for factor in found:
+        lines = [_factor_line(factor.name, factor.formula)]
+        lines += [_hanging(f"{where}: {values}", 16) for where, values in _origins(factor, loaded).items()]
+        blocks.append("\n".join(lines))
+    source = "Direct Preference Optimization (Rafailov et al. 2023, arXiv 2305.18290), equation 7."
+    return "\n".join([*blocks, "", "method dpo", _indented(source)])
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, _WIDTH - 4, break_on_hyphens=False)
+
+
 def side_by_side(named: Sequence[tuple[str, LoadedConfig]]) -> str:
     """Several objectives factor by factor; `*` marks the factors that differ.
 
     Args:
         named: what the user calls each, and the configuration.
     """
+    offline = next((name for name, loaded in named if loaded.config.method == "dpo"), None)
+    if offline is not None:
+        raise ConfigError(
+            f"{offline} trains on pairs and shares no factor with an objective on rollouts; explain it alone"
+        )
     width = max(len(name) for name, _ in named)
     blocks = ["* marks what differs\n"]
     rows: list[tuple[str, list[str]]] = [("loss", [f"minimise  {loss(loaded)}" for _, loaded in named])]

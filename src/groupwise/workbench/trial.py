@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.config import LoadedConfig, load
-from groupwise.errors import ModelError, RunFolderError
+from groupwise.errors import ConfigError, ModelError, RunFolderError
 
 if TYPE_CHECKING:
     from groupwise.model.load import Policy
@@ -61,14 +61,31 @@ def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None
             )
         model = str(folder)
     if model is None:
-        return load(file, overrides)
-    words = [
+        return _with_rollouts(load(file, overrides), source)
+    return _with_rollouts(load(file, [*model_words(model), *overrides]), source)
+
+
+def model_words(model: str) -> list[str]:
+    """The `key=value` words that put a model in the place of the configured one, with its own tokenizer and no adapter.
+
+    Args:
+        model: as `open_source` takes it.
+    """
+    return [
         f"model.name={_quoted(_model_name(model))}",
         "lora=null",
         "model.tokenizer=null",
         "model.revision=null",
     ]
-    return load(file, [*words, *overrides])
+
+
+def _with_rollouts(loaded: LoadedConfig, source: str) -> LoadedConfig:
+    if loaded.config.method != "rl":
+        raise ConfigError(
+            f"{source} is of method {loaded.config.method}, which has no rewards and samples nothing; name a "
+            "configuration that has them, and this run's model with --model"
+        )
+    return loaded
 
 
 def _model_name(model: str) -> str:
@@ -114,7 +131,7 @@ def load_trial(loaded: LoadedConfig, rows: Sequence[Row], *, new_tokens: int) ->
         )
     prompts, report = encode(rows, config.prompts, policy.tokenizer, limit_tokens=limit)
     longest = max(len(prompt.token_ids) for prompt in prompts) + new_tokens
-    scorer = TokenLogprobs(policy.model, longest_tokens=longest)
+    scorer = TokenLogprobs(policy.model, longest_tokens=longest, precision=policy.precision, flex=policy.flex)
     return Trial(
         policy=policy,
         engine=InProcessEngine(

@@ -24,6 +24,8 @@ def text(name: str) -> str:
     Raises:
         ConfigError: no such preset; names the nearest.
     """
+    if name == "dpo":
+        raise ConfigError("objective: dpo trains on given pairs, not by an objective; set method to dpo")
     if name not in names():
         near = registry.nearest(name, names())
         hint = f"did you mean {near!r}? " if near else ""

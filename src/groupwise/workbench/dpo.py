@@ -1,0 +1,302 @@
+"""Direct preference optimisation: a run on pairs of responses, with the parts that training has.
+
+The policy is its own reference before the first update, so the reference's log-probs are computed then, once for every
+pair that the run will see, and no second model is held.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from groupwise.checkpoint.export import save_model
+from groupwise.config import LoadedConfig, RunConfig
+from groupwise.health.metric import Mean, Metric, Total, combine, values
+from groupwise.model.load import Policy, load_policy
+from groupwise.model.logprobs import TokenLogprobs
+from groupwise.objective.dpo import PreferenceTerms, dpo
+from groupwise.prompts.order import PromptOrder
+from groupwise.records import StepRecord
+from groupwise.records.replace import replace_file
+from groupwise.records.run_folder import RunFolder, refuse
+from groupwise.training.batch import families_of
+from groupwise.training.loop import Result, timed
+from groupwise.training.measure import peak_memory_megabytes
+from groupwise.training.recorder import Recorder
+from groupwise.training.setup import forward_of, introduced, open_recorder, steps_of
+from groupwise.training.step import Forward, score_responses
+from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
+from groupwise.workbench.preferences import Pair, PreferenceInputs, encode_pairs
+
+Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], PreferenceTerms]
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceRun:
+    """The parts of a run on pairs, ready to train."""
+
+    loaded: LoadedConfig
+    """The configuration."""
+    policy: Policy
+    """What is trained."""
+    pairs: list[Pair]
+    """To train on."""
+    held_out: list[Pair]
+    """To evaluate on."""
+    order: PromptOrder
+    """Which pairs make each batch."""
+    steps: int
+    """Batches in the run."""
+    forward: Forward
+    """Scores responses."""
+    optimizer: Optimizer
+    """The policy's weights and rate."""
+    guard: GuardedStep
+    """Changes the weights."""
+    recorder: Recorder
+    """Writes the records."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration's values."""
+        return self.loaded.config
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where everything is written."""
+        return self.recorder.folder
+
+    @property
+    def loss(self) -> Loss:
+        """The loss with its settings."""
+        chosen = self.config.dpo
+        return functools.partial(dpo, beta=chosen.beta, label_smoothing=chosen.label_smoothing)
+
+
+def assemble(inputs: PreferenceInputs, *, console: Console | None = None) -> PreferenceRun:
+    """Load the model and build every part.
+
+    Raises:
+        GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
+    """
+    config = inputs.config
+    refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
+    policy = load_policy(config.model, lora=config.lora, base=inputs.loaded.base, seed=config.run.seed)
+    pairs, notices = encode_pairs(inputs.train, config, policy)
+    held_out: list[Pair] = []
+    if inputs.held_out:
+        held_out, more = encode_pairs(inputs.held_out, config, policy)
+        notices += more
+        held_out = held_out[: config.evaluate.prompts]
+    longest = max(
+        len(pair.prompt.token_ids) + len(answer.rollout.token_ids_T)
+        for pair in (*pairs, *held_out)
+        for answer in pair.answers
+    )
+    scorer = TokenLogprobs(policy.model, longest_tokens=longest)
+    notices.append(introduced(policy, scorer))
+    order = _order(len(pairs), config)
+    steps = steps_of(config, order)
+    optimizer = Optimizer(policy.model, config.training)
+    return PreferenceRun(
+        loaded=inputs.loaded,
+        policy=policy,
+        pairs=pairs,
+        held_out=held_out,
+        order=order,
+        steps=steps,
+        forward=forward_of(scorer, config),
+        optimizer=optimizer,
+        guard=GuardedStep(optimizer, config.training),
+        recorder=open_recorder(
+            inputs.loaded,
+            steps=steps,
+            notices=notices,
+            console=console,
+            data_files=inputs.data_files,
+            rows=inputs.read,
+        ),
+    )
+
+
+def _order(count: int, config: RunConfig) -> PromptOrder:
+    return PromptOrder(
+        count,
+        config.dpo.pairs_per_step,
+        shuffle=config.prompts.shuffle,
+        seed=config.run.seed,
+        drop_last=config.prompts.drop_last,
+    )
+
+
+def train(run: PreferenceRun) -> Result:
+    """Train to the end and save the model.
+
+    Raises:
+        GroupwiseError: the run could not go on; what was written before is intact.
+    """
+    lines: list[dict[str, float]] = []
+    config = run.config
+
+    def record(step: int, metrics: dict[str, float]) -> None:
+        run.recorder.write(StepRecord(step=step, groups=(), metrics=metrics))
+        lines.append({"step": step, **metrics})
+
+    with ExitStack() as stack:
+        stack.enter_context(run.recorder)
+        clock: dict[str, Metric] = {}
+        with timed(clock, "time/logprobs_seconds"):
+            reference = reference_logprobs(run)
+        if run.held_out and config.evaluate.at_start:
+            record(0, values(evaluation(run, 0, reference) | clock))
+        for step in range(1, run.steps + 1):
+            started = time.perf_counter()
+            metrics = train_step(run, step, reference)
+            due = config.evaluate.every_steps is not None and step % config.evaluate.every_steps == 0
+            if run.held_out and (due or (step == run.steps and config.evaluate.at_end)):
+                metrics |= evaluation(run, step, reference)
+            metrics["time/step_seconds"] = Total(time.perf_counter() - started)
+            metrics["memory/peak_rss_mb"] = Mean(peak_memory_megabytes(), 1)
+            record(step, values(metrics))
+        if config.run.save_model:
+            save_model(run.policy, run.folder.model_dir)
+    return Result(folder=run.folder.path, metrics=lines)
+
+
+Reference = Mapping[str, NDArray[np.float64]]
+"""Prompt id to the summed log-probs of the chosen and the rejected response under the reference, shape [2], nats."""
+
+
+def reference_logprobs(run: PreferenceRun) -> Reference:
+    """Of every pair that the run will train or evaluate on, by the policy as it is; call it before the first update."""
+    ahead = _order(len(run.pairs), run.config)
+    used = dict.fromkeys(i for _ in range(min(run.steps, ahead.steps_per_epoch)) for i in ahead.next())
+    if run.steps > ahead.steps_per_epoch and len(used) < len(
+        run.pairs
+    ):  # drop_last leaves others out each epoch
+        used = dict.fromkeys(range(len(run.pairs)))
+    pairs = [*(run.pairs[i] for i in sorted(used)), *run.held_out]
+    sums = summed(run.forward, pairs)
+    return {pair.prompt.id: sums[i] for i, pair in enumerate(pairs)}
+
+
+def summed(forward: Forward, pairs: Sequence[Pair]) -> NDArray[np.float64]:
+    """Summed log-probs of both responses of each pair without gradient, shape [pairs, 2], nats."""
+    scored = score_responses(forward, [answer for pair in pairs for answer in pair.answers])
+    return np.array([logprobs_T.sum(dtype=np.float64) for logprobs_T in scored]).reshape(-1, 2)
+
+
+def parts_of(pairs: Sequence[Pair], *, tokens: int, rollouts: int | None) -> Iterator[list[Pair]]:
+    """Pairs in order, as many at a time as the budgets of tokens and responses allow; a pair is never split."""
+    part: list[Pair] = []
+    held = 0
+    for pair in pairs:
+        full = rollouts is not None and 2 * len(part) + 2 > rollouts
+        if part and (held + pair.tokens > tokens or full):
+            yield part
+            part, held = [], 0
+        part.append(pair)
+        held += pair.tokens
+    if part:
+        yield part
+
+
+def preference_terms(
+    forward: Forward, pairs: Sequence[Pair], reference: Reference, loss: Loss
+) -> PreferenceTerms:
+    """The loss of each pair of one forward pass, with gradient."""
+    answers = [answer for pair in pairs for answer in pair.answers]
+    logprobs_M, _ = forward.scorer(families_of(answers), temperature=forward.temperature)
+    lengths = [len(answer.rollout.token_ids_T) for answer in answers]
+    sums = torch.stack([logprobs_T.sum() for logprobs_T in torch.split(logprobs_M, lengths)])
+    known = torch.from_numpy(np.stack([reference[pair.prompt.id] for pair in pairs])).to(sums)
+    return loss(sums[0::2], sums[1::2], known[:, 0], known[:, 1])
+
+
+def train_step(run: PreferenceRun, step: int, reference: Reference) -> dict[str, Metric]:
+    """One update on one batch of pairs."""
+    clock: dict[str, Metric] = {}
+    pairs = [run.pairs[i] for i in run.order.next()]
+    rate = learning_rate(run.config.training, step - 1, run.steps)
+    run.optimizer.set_rate(rate)
+    with timed(clock, "time/update_seconds"):
+        metrics = update(run, pairs, reference)
+    lengths = [len(answer.rollout.token_ids_T) for pair in pairs for answer in pair.answers]
+    return (
+        metrics
+        | clock
+        | {
+            "training/learning_rate": Mean(rate, 1),
+            "training/updates": Mean(run.guard.updates, 1),
+            "training/epoch": Mean(run.order.passes, 1),
+            "tokens/trained": Total(sum(lengths)),
+            "length/mean": Mean.of(lengths),
+        }
+    )
+
+
+def update(run: PreferenceRun, pairs: Sequence[Pair], reference: Reference) -> dict[str, Metric]:
+    """One optimiser step on the mean loss of the pairs, in as many forward passes as memory needs."""
+    run.optimizer.zero_grad()
+    run.policy.model.train()
+    measured: list[dict[str, Metric]] = []
+    for part in parts_of(pairs, tokens=run.forward.tokens, rollouts=run.forward.rollouts):
+        terms = preference_terms(run.forward, part, reference, run.loss)
+        (terms.loss_P.sum() / len(pairs)).backward()
+        measured.append(measure(terms))
+    run.policy.model.eval()
+    metrics = combine(measured)
+    return metrics | run.guard.apply(metrics["dpo/loss"].value)
+
+
+def measure(terms: PreferenceTerms) -> dict[str, Metric]:
+    """Sums over some pairs."""
+    found = {
+        "dpo/loss": terms.loss_P.detach(),
+        "dpo/accuracy": terms.right_P,
+        "dpo/margin_mean": terms.chosen_reward_P - terms.rejected_reward_P,
+        "dpo/chosen_reward_mean": terms.chosen_reward_P,
+        "dpo/rejected_reward_mean": terms.rejected_reward_P,
+    }
+    return {name: Mean(float(value_P.sum()), len(value_P)) for name, value_P in found.items()}
+
+
+def evaluation(run: PreferenceRun, step: int, reference: Reference) -> dict[str, Metric]:
+    """Measure the held-out pairs, write some for people, and give the metrics."""
+    clock: dict[str, Metric] = {}
+    with timed(clock, "time/evaluate_seconds"):
+        sums = torch.from_numpy(summed(run.forward, run.held_out))
+        known = torch.from_numpy(np.stack([reference[pair.prompt.id] for pair in run.held_out]))
+        terms = run.loss(sums[:, 0], sums[:, 1], known[:, 0], known[:, 1])
+    _write_samples(run, step, terms)
+    found = measure(terms)
+    return clock | {
+        "eval/dpo_loss": found["dpo/loss"],
+        "eval/dpo_accuracy": found["dpo/accuracy"],
+        "eval/dpo_margin_mean": found["dpo/margin_mean"],
+        "eval/dpo_chosen_reward_mean": found["dpo/chosen_reward_mean"],
+        "eval/dpo_rejected_reward_mean": found["dpo/rejected_reward_mean"],
+    }
+
+
+def _write_samples(run: PreferenceRun, step: int, terms: PreferenceTerms) -> None:
+    blocks = []
+    for i, pair in enumerate(run.held_out[:_SHOWN]):
+        chosen, rejected = float(terms.chosen_reward_P[i]), float(terms.rejected_reward_P[i])
+        blocks.append(
+            f"--- {pair.prompt.id}  margin {chosen - rejected:+.4f}\n{pair.prompt.text}\n"
+            f"--- chosen, implied reward {chosen:+.4f}\n{pair.chosen.rollout.text}\n"
+            f"--- rejected, implied reward {rejected:+.4f}\n{pair.rejected.rollout.text}\n"
+        )
+    text = "\n".join(blocks).encode("utf-8", errors="replace")
+    replace_file(run.folder.sample_file(step), lambda file: file.write(text))
