@@ -1,4 +1,4 @@
-"""A reward says the same of a completion wherever it is asked: in training, in `eval`, in `score`."""
+"""A reward says the same of a completion wherever it is asked: in training, `eval`, `score` and `check-reward`."""
 
 import json
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from groupwise.rewards import build
 from groupwise.rewards.score_file import score_rows
 from groupwise.training import loop, setup
 from groupwise.training.inputs import read_inputs
+from groupwise.workbench.check_reward import Source, check_reward
 from groupwise.workbench.evaluation import evaluate_model
 from groupwise.workbench.score import score_to_file
 
@@ -47,7 +48,7 @@ def project(folder: Path, *, chat: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("chat", [False, True])
-def test_the_same_value_in_training_in_eval_and_in_score(
+def test_the_same_value_in_training_eval_score_and_check_reward(
     chat: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = project(tmp_path, chat=chat)
@@ -55,6 +56,9 @@ def test_the_same_value_in_training_in_eval_and_in_score(
     loop.train(setup.assemble(read_inputs(loaded)))
     trained = [g.group for g in read_rollouts(tmp_path / "run" / "rollouts" / "step-000001.parquet")]
     evaluated = evaluate_model(loaded).groups
+    examined = check_reward(Source(reward=str(tmp_path / "run"))).measured.of_kind("sampled")
+    recorded = [verdict.parts for group in trained for verdict in group.verdicts_G]
+    assert [asked.verdict.parts for asked in examined] == recorded
     monkeypatch.chdir(tmp_path)
     for groups in (trained, evaluated):
         rows, verdicts = [], []
