@@ -49,13 +49,15 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--isolation", nargs="+", default=["bubblewrap", "restricted"])
     options = parser.parse_args()
+    machine = (
+        f"{platform.machine()} with {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}"
+    )
     lines = [
         "# How long grading takes",
         "",
-        f"`python benchmarks/sandbox.py --programs {options.programs}`, on {platform.machine()} with "
-        f"{len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}. Every second",
-        "program is wrong. The load average is that of the minute before: above the number of cores, other work had its",
-        "share of them.",
+        f"`python benchmarks/sandbox.py --programs {options.programs}`, on {machine}. Every second",
+        "program is wrong. The load average is that of the minute before: above the number of cores, other work",
+        "had its share of them.",
         "",
         "| isolation | tests | programs | seconds | ms per program | load before | outcomes |",
         "|---|---|---|---|---|---|---|",
