@@ -67,8 +67,8 @@ def main() -> None:
             seconds, load, outcomes = measure(isolation, form, options.programs)
             told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
             lines.append(
-                f"| {isolation} | {form} | {options.programs} | {seconds:.1f} | {1000 * seconds / options.programs:.1f} "
-                f"| {load:.1f} | {told} |"
+                f"| {isolation} | {form} | {options.programs} | {seconds:.1f} "
+                f"| {1000 * seconds / options.programs:.1f} | {load:.1f} | {told} |"
             )
             print(lines[-1], flush=True)
     PAGE.write_text("\n".join(lines) + "\n")
