@@ -21,7 +21,10 @@ TINY = [
 ]
 
 
-@pytest.mark.parametrize(("name", "of"), [("first_run", "prompts"), ("gsm8k", "prompts"), ("dpo", "pairs")])
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [("first_run", "prompts"), ("gsm8k", "prompts"), ("customer_service", "prompts"), ("dpo", "pairs")],
+)
 def test_every_example_passes_check(name: str, of: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", str(ROOT / "examples" / name / "config.yaml")]) == 0
     assert f"{of} x" in capsys.readouterr().out
