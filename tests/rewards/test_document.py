@@ -21,8 +21,8 @@ def test_the_table_has_every_scorer_with_its_formula_columns_and_settings(tmp_pa
         "`target: 256`, `alpha: 0.001`, `unit: tokens` |"
     ) in table
     assert (
-        "| `keywords` | keywords found / keywords; 0 for more than `max_words` words | column `keywords`, where known | "
-        "`words: []`, `max_words: null` |"
+        "| `keywords` | keywords found / keywords; 0 for more than `max_words` words | column `keywords`, where "
+        "known | `words: []`, `max_words: null` |"
     ) in table
     (tmp_path / "exact.md").write_text("x")
     assert "| [`exact`](exact.md) |" in scorers_table(tmp_path)
