@@ -23,6 +23,7 @@ _VALUE = re.compile(
       | [½¼¾⅐-⅞↉√∞∅π({\[]
       | \\(?:boxed|frac|dfrac|tfrac|sqrt|pi|text|mathrm|textbf|mathbf|begin|infty|emptyset|varnothing|left|pm|langle
            |\{|\$|\(|\[|sin|cos|tan|ln|log|binom|dbinom|alpha|beta|theta|lambda|mathbb|displaystyle|lfloor|lceil|cos|arc[a-z]+)
+      | (?:negative|minus)\s+[\d$.\\]
       | \$ | [-+]\s?[a-z](?![a-z])
       | [A-J](?![A-Za-z'])
       | [a-zA-Z](?:_\{?\w\}?|\([a-z]\))?\s*(?:[=<>≤≥^+*/)-]|\\(?:le|ge|in|ne|lt|gt|cdot)\b)
@@ -42,11 +43,15 @@ _STOP = vocabulary(
     "because since as which where when if but not who whose for after before by from with while thus "
     "therefore hence that than this these those is are was were has have had will would can could may "
     "might i we he she it they you there then rounded approximately about roughly respectively assuming "
-    "given using only due giving making meaning instead however although though so equals"
+    "given using only due giving making meaning instead however although though so equals answer"
 )
 _OPERATORS = frozenset(["plus", "minus", "times", "divided", "multiplied", "over", "x", "squared", "cubed"])
 _HEDGED = re.compile(
     r"\s*(?:maybe|perhaps|possibly|even|it could be|it might be|could be|might be)?\s*", re.IGNORECASE
+)
+_MAYBE = re.compile(
+    r"\b(or|and)\s+(?:(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be|maybe|perhaps|possibly|also|even)\b",
+    re.IGNORECASE,
 )
 _ABOUT = re.compile(r"\s*(?:about|approximately|roughly|around|nearly|≈|\\approx)", re.IGNORECASE)
 _CURRENCY = re.compile(r"\$\s?-?\d[\d,]*(?:\.\d+)?(?=[\s.,;:!?)*%]|$|[-/](?:[a-z]|$))")
@@ -66,7 +71,7 @@ def _content(text: str) -> int:
 def math_as_text(text: str) -> str:
     r"""The text without the delimiters of its formulas. A dollar sign that is money stays."""
     if "\\(" in text or "\\[" in text:
-        text = re.sub(r"\\[()\[\]]", " ", text)
+        text = re.sub(r"(?<!\\)\\[()\[\]]", " ", text)
     if "$" not in text:
         return text
     pieces, at = [], 0
@@ -150,11 +155,18 @@ def last_formula(text: str) -> tuple[int, int, str] | None:
     return None
 
 
+def line_at(text: str, start: int) -> str:
+    """The rest of a line from `start`, 400 characters at most."""
+    end = text.find("\n", start)
+    return text[start : min(len(text) if end < 0 else end, start + 400)]
+
+
 def leading_answer(text: str) -> str:
     """The answer that a text begins with: `18 eggs per day, since` gives `18 eggs per day`.
 
     Further values joined by commas, "and" or "or" belong to it, so that an answer that names several is seen to do so.
     """
+    text = _MAYBE.sub(r"\1", text)
     begin = _content(text)
     depth, words, ended = 0, 0, len(text)
     seen = False
@@ -179,6 +191,14 @@ def leading_answer(text: str) -> str:
         if depth > 0 or chunk.startswith("\\"):
             seen = True
             continue
+        if (
+            chunk in "-|"
+            and seen
+            and text[at - 1 : at].isspace()
+            and re.match(r"\s*$|\s+[A-Za-z]{2,}|\s*\|", rest)
+        ):
+            ended = at
+            break
         if chunk in ".!?" and (not rest or rest[0].isspace() or rest[0] in "*_\"'$)"):
             ended = at
             break
@@ -225,6 +245,8 @@ def _is_aside(text: str, at: int) -> bool:
     """Whether a bracket behind a space holds words, not a part of the answer."""
     inside = re.match(r"\([^()\n]{0,200}", text[at : at + 202])
     words = re.findall(r"[A-Za-z]{2,}", _MATH_WORDS.sub(" ", inside[0])) if inside else []
+    if inside and re.search(r"\b(?:or|maybe|perhaps|possibly|alternatively)\b[^a-z]*\d", inside[0]):
+        return False  # `18 (or 19)` names two
     return text[at - 1 : at].isspace() and any(word not in FUNCTIONS and word not in GREEK for word in words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from groupwise.rewards.mathematics import units
@@ -46,6 +47,9 @@ def shape_of(words: Sequence[Token]) -> Shape:
     )
     if len(parts) > 1 and all(parts):
         return Union(tuple(shape_of(part) for part in parts))
+    parts = _split(words, lambda t: t.kind == "command" and t.text == "setminus")
+    if len(parts) == 2 and all(parts):
+        return _line_without(shape_of(parts[0]), shape_of(parts[1]))
     if any(t.kind == "command" and t.text in ("pm", "mp") for t in words):
         return _both_signs(words)
     relation = _relation(words)
@@ -58,6 +62,28 @@ def shape_of(words: Sequence[Token]) -> Shape:
     if len(parts) > 1 and all(parts):
         return Ratio(tuple(shape_of(part) for part in parts))
     return _value(words)
+
+
+def _line_without(line: Shape, points: Shape) -> Shape:
+    """The real numbers but for some, as intervals."""
+    values = (
+        [item.node.value for item in points.items if isinstance(item, Value)]
+        if isinstance(points, Many)
+        else []
+    )
+    known = sorted(value for value in values if value is not None)
+    if (
+        not isinstance(points, Many)
+        or not known
+        or len(known) != len(points.items)
+        or not isinstance(line, Group)
+    ):
+        raise UnreadableError("a difference of sets is not known")
+    low, high = Value(negative(constant("infinity"))), Value(constant("infinity"))
+    if line != Group("(", (low, high), ")"):
+        raise UnreadableError("a difference of sets is not known")
+    ends = [low, *(Value(number(value)) for value in known), high]
+    return Union(tuple(Group("(", (a, b), ")") for a, b in itertools.pairwise(ends)))
 
 
 def _flat(items: tuple[Shape, ...]) -> Shape:
@@ -289,6 +315,16 @@ def _unit_starts(words: Sequence[Token]) -> int:
             rest = words[i + 2 :]
             if not rest or rest[0].kind in ("text", "word"):
                 return i
+        per = (
+            token.kind == "sign"
+            and token.text == "/"
+            and words[i - 1].kind == "number"
+            and len(words) > i + 1
+        )
+        if per and (
+            words[i + 1].kind == "text" or (words[i + 1].kind == "word" and len(words[i + 1].text) > 2)
+        ):
+            return i
         if token.kind == "word" and not is_letters(token.text) and _starts_unit(token, words[i - 1]):
             return i
         follows = token.kind == "word" and token.spaced and words[i - 1].kind == "number"

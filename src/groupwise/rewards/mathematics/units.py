@@ -147,6 +147,7 @@ _STOP = vocabulary(
     "therefore hence that than this these is are was were has have had will would can could to at on i we "
     "he she it they you there then or rounded approximately about respectively per"
 )
+_DENIALS = frozenset({"or", "not", "wrong", "incorrect", "false"})
 GLUED = vocabulary("m g s h l km cm mm kg mg ml hr min ft in lb oz mi yd mph kph mm dm sec")
 """Units that are written right behind a number, `3h`."""
 MAX_WORDS = 6
@@ -165,6 +166,8 @@ def read_unit(words: Sequence[Token]) -> tuple[Unit, Fraction] | None:
     """
     pieces = _pieces(words)
     if pieces is None:
+        return None
+    if any(piece.lower() in _DENIALS for piece in pieces):
         return None
     factor, scale = Fraction(1), Fraction(1)
     dimensions: dict[str, int] = {}
@@ -188,6 +191,8 @@ def read_unit(words: Sequence[Token]) -> tuple[Unit, Fraction] | None:
             exponent = int(pieces[i + 1])
             i += 2
         elif low in ("squared", "cubed"):
+            if not dimensions:
+                return None  # `18 squared` is a power
             continue
         elif i < len(pieces) and pieces[i] in ("squared", "cubed"):
             exponent = 2 if pieces[i] == "squared" else 3
