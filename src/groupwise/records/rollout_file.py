@@ -104,14 +104,14 @@ SCHEMA = pa.schema(
         _field(
             "old_logprob",
             _list(pa.float32()),
-            f"Log-probability in nats under the policy that began the batch, untruncated, {_TOKENS}; NaN when the "
-            "rollout did not enter the loss.",
+            f"Log-probability in nats under the policy that began the batch, untruncated, {_TOKENS}; NaN when it "
+            "was not scored, as where the rollout did not enter the loss.",
         ),
         _field(
             "ref_logprob",
             _list(pa.float32()),
-            f"Log-probability in nats under the reference, {_TOKENS}; NaN when the rollout did not enter the "
-            "loss, null when no reference was used.",
+            f"Log-probability in nats under the reference, {_TOKENS}; NaN when it was not scored, as where the "
+            "rollout did not enter the loss; null when no reference was used.",
             nullable=True,
         ),
         _field(
@@ -313,7 +313,8 @@ def _rows_by_group(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
         column = table.column(field.name)
         if pa.types.is_list(field.type):
             columns[field.name] = [
-                scalar.values.to_numpy(zero_copy_only=False) if scalar.is_valid else None for scalar in column
+                np.array(scalar.values.to_numpy(zero_copy_only=False)) if scalar.is_valid else None
+                for scalar in column
             ]
         else:
             columns[field.name] = column.to_pylist()
