@@ -76,9 +76,10 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# The tables of docs/records.md, written anew from the code.
+# The tables of docs/records.md and docs/rewards/index.md, written anew from the code.
 docs: install
 	$(BIN)/python -m groupwise.records.document docs/records.md
+	$(BIN)/python -m groupwise.rewards.document docs/rewards/index.md
 
 # Learning has to be seen on every seed, and its absence on every seed of every run that cannot learn.
 proof: install
