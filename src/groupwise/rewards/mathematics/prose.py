@@ -191,15 +191,7 @@ def leading_answer(text: str) -> str:
         if depth > 0 or chunk.startswith("\\"):
             seen = True
             continue
-        if (
-            chunk in "-|"
-            and seen
-            and text[at - 1 : at].isspace()
-            and re.match(r"\s*$|\s+(?!maybe|perhaps|possibly|or\b|no\b|wait)[A-Za-z]{2,}|\s*\|", rest)
-        ):
-            ended = at
-            break
-        if chunk in ".!?" and (not rest or rest[0].isspace() or rest[0] in "*_\"'$)"):
+        if _breaks_off(text, at, chunk, rest, seen):
             ended = at
             break
         if chunk[0].isdigit():
@@ -243,6 +235,14 @@ def leading_answer(text: str) -> str:
             seen = seen or chunk not in "*_-+$"
     quotes = "\"'”’" if re.search(r"[\"'“‘]", text[:begin]) else ""
     return text[begin:ended].rstrip(" ,;:*_\n" + quotes)
+
+
+def _breaks_off(text: str, at: int, chunk: str, rest: str, seen: bool) -> bool:
+    """Whether a sentence ends here, or a dash or a table's bar sets off what follows."""
+    if chunk in ".!?":
+        return not rest or rest[0].isspace() or rest[0] in "*_\"'$)"
+    doubted = r"\s*$|\s+(?!maybe|perhaps|possibly|or\b|no\b|wait)[A-Za-z]{2,}|\s*\|"
+    return chunk in "-|" and seen and text[at - 1 : at].isspace() and re.match(doubted, rest) is not None
 
 
 def _is_aside(text: str, at: int) -> bool:
