@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 
 from filelock import BaseFileLock
@@ -114,14 +115,19 @@ class Recorder:
         text = "\n".join(blocks).encode("utf-8", errors="replace")
         replace_file(self.folder.sample_file(step), lambda file: file.write(text))
 
+    def close(self) -> None:
+        """Close every file and let go of the folder."""
+        with ExitStack() as stack:  # each is tried, whatever becomes of the others
+            if self._held is not None:
+                stack.callback(self._held.release)
+            for sink in self.sinks:
+                stack.callback(sink.close)
+            stack.callback(self.metrics.close)
+
     def __enter__(self) -> Recorder:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.metrics.close()
-        for sink in self.sinks:
-            sink.close()
-        if self._held is not None:
-            self._held.release()
+        self.close()

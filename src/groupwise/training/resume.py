@@ -31,6 +31,7 @@ from groupwise.training.in_use import BatchInUse
 if TYPE_CHECKING:
     from groupwise.model.load import Policy
     from groupwise.training.keeper import Keeper
+    from groupwise.training.recorder import Recorder
 
 MAY_CHANGE: Mapping[str, str] = {
     "training.steps": "how long the run is; a schedule that falls to its end is stretched with it",
@@ -117,7 +118,8 @@ def open_run(
     except BaseException:
         held.release()
         raise
-    notices.append(f"resumed from the checkpoint of {found.position}")
+    batch = ", with the rollouts of the batch in use" if found.position.update else ""
+    notices.append(f"resumed from the checkpoint of {found.position}{batch}")
     notices += [f"{key} is {new!r}, and was {old!r}" for key, (old, new) in changed.items()]
     notices += _other_versions(folder)
     settings = now.config.run.model_copy(update={"dir": str(folder.path), "overwrite": False})
@@ -200,8 +202,8 @@ class Resumable(Protocol):
         ...
 
     @property
-    def folder(self) -> RunFolder:
-        """Where it is."""
+    def recorder(self) -> Recorder:
+        """What it writes, and where."""
         ...
 
 
@@ -216,24 +218,28 @@ def take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt] = ()) ->
     Raises:
         CheckpointError: the checkpoint is of another model or run; nothing was removed.
     """
-    checkpoint = resumed.checkpoint
-    states = read_parts(checkpoint)
-    groups = read_batch(checkpoint)
-    batch = None
-    if groups is not None:
-        batch = BatchInUse.of(states["keeper"]["batch"], groups, prompts)
-    restore(checkpoint, states, policy=run.policy, parts=run.parts)
+    checkpoint, folder = resumed.checkpoint, resumed.folder
+    try:
+        states = read_parts(checkpoint)
+        groups = read_batch(checkpoint)
+        batch = None
+        if groups is not None:
+            batch = BatchInUse.of(states["keeper"]["batch"], groups, prompts)
+        restore(checkpoint, states, policy=run.policy, parts=run.parts)
+    except BaseException:
+        run.recorder.close()
+        raise
     run.keeper.batch = batch
     run.keeper.saved = checkpoint.position
-    remove_leftovers(run.folder.checkpoints_dir)
+    remove_leftovers(folder.checkpoints_dir)
     for path in resumed.checkpoint.damaged:
         _put_aside(path)
     if resumed.chosen:  # those of a future that is given up
-        for position, path in saved_checkpoints(run.folder.checkpoints_dir):
+        for position, path in saved_checkpoints(folder.checkpoints_dir):
             if position > checkpoint.position:
                 remove_checkpoint(path)
     changed = {key: {"before": old, "now": new} for key, (old, new) in resumed.changed.items()}
-    add_resumption(run.folder, at=checkpoint.folder.name, command=sys.argv, changed=changed)
+    add_resumption(folder, at=checkpoint.folder.name, command=sys.argv, changed=changed)
 
 
 def _put_aside(path: Path) -> None:
