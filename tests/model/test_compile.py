@@ -1,5 +1,7 @@
-"""torch.compile of the layers: what is captured and when it is captured again. Its C++ compiler, which takes minutes on a
-busy machine and is not ours to test, is left out."""
+"""torch.compile of the layers: what is captured, and when it is captured again.
+
+The C++ compiler behind it takes minutes on a busy machine and is not ours to test, so it is left out.
+"""
 
 import copy
 import functools

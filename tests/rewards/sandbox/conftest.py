@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -41,9 +42,14 @@ def isolation(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A variable, a file and two listeners; afterwards none has been read, changed or called, and nothing runs."""
+def canaries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A variable, a file and three listeners; afterwards the file is unchanged, and nobody has called.
+
+    The cases spell the file and the ports, so that test runs on one machine take turns.
+    """
     monkeypatch.setenv("SANDBOX_CANARY", "of the host")
+    turn = os.open("/tmp/groupwise-canaries.lock", os.O_RDWR | os.O_CREAT, 0o666)
+    fcntl.flock(turn, fcntl.LOCK_EX)
     file = Path("/tmp/sandbox_canary.txt")
     file.write_text("known")
     with (
@@ -52,25 +58,20 @@ def canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         socket.socket(socket.AF_UNIX) as abstract,
     ):
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening = True
-        try:
-            tcp.bind(("127.0.0.1", 45871))
-            udp.bind(("127.0.0.1", 45872))
-            abstract.bind("\0groupwise-canary")
-        except OSError:
-            listening = False  # another test run holds them; it sees what calls
-        else:
-            tcp.listen()
-            abstract.listen()
+        tcp.bind(("127.0.0.1", 45871))
+        udp.bind(("127.0.0.1", 45872))
+        abstract.bind("\0groupwise-canary")
+        tcp.listen()
+        abstract.listen()
         yield
-        if listening:
-            for one in (tcp, udp, abstract):
-                one.settimeout(0.0)
-            for knock in (tcp.accept, abstract.accept, lambda: udp.recv(1)):
-                with pytest.raises(BlockingIOError):
-                    knock()
+        for one in (tcp, udp, abstract):
+            one.settimeout(0.0)
+        for knock in (tcp.accept, abstract.accept, lambda: udp.recv(1)):
+            with pytest.raises(BlockingIOError):
+                knock()
     assert file.read_text() == "known"
     file.unlink()
+    os.close(turn)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -126,7 +126,7 @@ def _same(gold: Shape, said: Shape, values: Values) -> bool:
     if isinstance(gold, Relation) and len(set(gold.signs)) == 1 and gold.signs[0] == r"\approx":
         gold = gold.sides[-1]
     if isinstance(gold, Value):
-        if isinstance(said, Many) and said.items and not said.braces:
+        if isinstance(said, Many) and said.items and (not said.braces or len(said.items) == 1):
             return all(
                 _same(gold, item, values) for item in said.items
             )  # one value, stated several times over

@@ -30,6 +30,8 @@ MAX_READ = 50_000
 
 _THINKING = re.compile(r"<(/?)(think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
 _CALCULATED = re.compile(r"<<[^<>\n]{0,100}>>")
+_RAISED = re.compile(r"<sup>([^<>\n]{1,20})</sup>", re.IGNORECASE)
+_HTML = re.compile(r"</?(?:b|i|u|em|strong|span|p|sub|br|center)\s?/?>", re.IGNORECASE)
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|__)([^\s*](?:[^*\n]{0,200}[^\s*])?)\1(?![\w*])")
 _PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f]|\\s[:;]-?[()DP](?=\\s|$)")
 _PARTS = re.compile(
@@ -61,8 +63,9 @@ _STATEMENT = re.compile(
           | solution (?=\ is\b)
           | final\ (?:result|value|total)
           | (?:correct|right)\ (?:option|choice|letter) )\b
-        (?: [^.\n:=?!<>]{0,60}?
-            (?: \b(?:is|are|was|equals?|(?:will|would|should|must)\ be|becomes)\b (?:\ ?:)? | [:=] )
+        (?: [^.\n:=?!<>]{0,60}? \b(?:is|are|was|equals?|(?:will|would|should|must)\ be|becomes)\b (?:\ ?:)?
+          | (?:\ (?:to\ (?:the|this|your)|for|in)\ [^.\n:=?!<>()]{0,40})?
+            [\s*_"']{0,4} (?:\([^()\n]{0,30}\))? [\s*_"'}]{0,4} [:=]
           | (?<=final\ answer) | (?<=Final\ Answer) | (?<=FINAL\ ANSWER) )
         [\s*_:=#>]{0,12}""",
     re.VERBOSE | re.IGNORECASE,
@@ -94,7 +97,7 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
         UnreadableError: there is none, or it was taken back; says why.
     """
     text = _without_reasoning(characters(completion).replace("\r\n", "\n"))
-    text = _EMPHASIS.sub(r"\2", _CALCULATED.sub("", text))
+    text = _EMPHASIS.sub(r"\2", _HTML.sub("", _RAISED.sub(r"^{\1}", _CALCULATED.sub("", text))))
     text = _PARTS.sub(lambda m: f"{m[1]} {_PART_OF[m[2].lower()]}", _PICTURES.sub("", text))
     tagged = _tagged(text)
     if tagged is not None:
@@ -146,16 +149,29 @@ def _without_reasoning(text: str) -> str:
 
 
 def _tagged(text: str) -> str | None:
-    """The inside of the last answer tag; None without one. A tag that a stop text cut off counts to the end."""
-    start, end = None, None
+    """The inside of the last answer tag; None without one. A tag that a stop text cut off counts to the end.
+
+    Tags with nothing between them are one answer that lists several.
+    """
+    spans: list[tuple[int, int]] = []
+    start = None
     for match in _TAG.finditer(text):
         if not match[1]:
-            start, end = match.end(), None
-        elif start is not None and end is None:
-            end = match.start()
-    if start is None:
+            start = match.end()
+        elif start is not None:
+            spans.append((start, match.start()))
+            start = None
+    if start is not None:
+        return text[start:]
+    if not spans:
         return None
-    return text[start : len(text) if end is None else end]
+    run = [spans[-1]]
+    for span in spans[:-1][::-1][:MAX_STATEMENTS]:
+        between = text[span[1] + len("</answer>") : run[0][0] - len("<answer>")]
+        if len(between) > 60 or not _BETWEEN.fullmatch(between):
+            break
+        run.insert(0, span)
+    return _listed([text[a:b].strip() for a, b in run])
 
 
 def _without_echo(text: str, prompt: str) -> str:
@@ -289,34 +305,44 @@ def _marked(text: str, after: int) -> tuple[int, str] | None:
 
 
 def _stated(text: str, after: int, kind: str) -> tuple[int, str] | None:
-    """The last "the answer is" behind `after` that is followed by an answer: where it stands, and the answer."""
-    found: tuple[int, str] | None = None
-    found_end = 0
+    """The last "the answer is" behind `after` that is followed by an answer: where it stands, and the answer.
+
+    Statements with nothing between them are one that lists several answers.
+    """
+    run: list[str] = []
+    start, behind = 0, 0
     denied = False
     for match in list(_STATEMENT.finditer(text, max(0, after)))[-MAX_STATEMENTS:]:
         rest = text[match.end() : match.end() + 400]
         if _DENIED.match(rest):
-            found, denied = None, True
+            run, denied = [], True
             continue
         if _BOX.match(rest.lstrip(" $*")) or _MARKER.match(rest):
             continue
         line = line_at(text, match.end())
         if not line.strip("*_ $"):
             line = line_at(text, match.end() + len(line) + 1)
-        if starts_like_an_answer(line):
-            plain = math_as_text(line)
-            answer = leading_answer(plain)
-            if DENIED_AFTER.match(plain, plain.find(answer) + len(answer)):
-                found, denied = None, True
-                continue
-            if found is not None and text[found_end : match.start()].strip(" .,;:*\n").startswith(found[1]):
-                between = text[found_end : match.start()].strip(" .,;:*\n")[len(found[1]) :]
-                if _BETWEEN.fullmatch(between):
-                    answer = _listed([found[1], answer])
-            found, found_end, denied = (match.start(), answer), match.end(), False
-        elif kind == "words" and re.match(r"[$*_\s]*(?:\\text\s*\{)?[^\W\d_]", line):
-            words = re.split(r"[.,;!?\n(]|\s(?:because|since|as|so|which|but)\s", math_as_text(line))[0]
-            found, denied = (match.start(), words.strip(" *_")), False
+        answer = _said(line, kind)
+        if answer is None:
+            continue
+        plain = math_as_text(line)
+        if DENIED_AFTER.match(plain, plain.find(answer) + len(answer)):
+            run, denied = [], True
+            continue
+        between = text[behind : match.start()].strip(" .,;:*$\n") if run else ""
+        follows = run and between.startswith(run[-1]) and _BETWEEN.fullmatch(between[len(run[-1]) :])
+        run = [*run, answer] if follows else [answer]
+        start, behind, denied = match.start(), match.end(), False
     if denied and after < 0:
         raise UnreadableError("the answer is denied, and no other is stated")
-    return found if found is not None and found[1] else None
+    return (start, _listed(run)) if run else None
+
+
+def _said(line: str, kind: str) -> str | None:
+    """The answer that a line begins with; None where it begins with none."""
+    if starts_like_an_answer(line):
+        return leading_answer(math_as_text(line)) or None
+    if kind == "words" and re.match(r"[$*_\s]*(?:\\text\s*\{)?[^\W\d_]", line):
+        words = re.split(r"[.,;!?\n(]|\s(?:because|since|as|so|which|but)\s", math_as_text(line))[0]
+        return words.strip(" *_") or None
+    return None

@@ -12,7 +12,7 @@ MAX_FORMULA = 1000
 """Longest formula that is looked at."""
 
 _FILLERS = re.compile(
-    r"(?:[\s*_:=~`>]|\\(?:approx|quad|,|;|:)|≈"
+    r"(?:[\s*_:=~`>\"'“‘]|\\(?:approx|quad|,|;|:)|≈"
     r"|\b(?:approximately|about|roughly|around|exactly|equal to|simply|just|only|therefore|thus|indeed|still"
     r"|always|clearly|option|choice|letter|the number|the value|the|a total of|total of|given by|then|also|so|at least"
     r"|at most|up to|probably|likely|obviously|hence|now|either|both)\b(?!\s*=))+",
@@ -36,7 +36,7 @@ _VALUE = re.compile(
     re.VERBOSE,
 )
 _CHUNK = re.compile(
-    r"\\text\s*\{[^{}]*\}|\\begin\{[a-zA-Z]*\}|\\[A-Za-z]+|\\.|[^\W\d_]+(?:'[a-z]+)?|\d[\d.,'\xa0_]*|\s+|.",
+    r"\\text\s*\{[^{}]*\}|\\begin\{[a-zA-Z]*\}|\\[A-Za-z]+|\\.|[^\W\d_]+(?:'[a-z]+)?|\d(?:[.,'\xa0_]?\d)*|\s+|.",
     re.DOTALL,
 )
 _STOP = vocabulary(
@@ -191,19 +191,14 @@ def leading_answer(text: str) -> str:
         if depth > 0 or chunk.startswith("\\"):
             seen = True
             continue
-        if (
-            chunk in "-|"
-            and seen
-            and text[at - 1 : at].isspace()
-            and re.match(r"\s*$|\s+[A-Za-z]{2,}|\s*\|", rest)
-        ):
-            ended = at
-            break
-        if chunk in ".!?" and (not rest or rest[0].isspace() or rest[0] in "*_\"'$)"):
+        if _breaks_off(text, at, chunk, rest, seen):
             ended = at
             break
         if chunk[0].isdigit():
-            if words and not re.search(r"(?:and|or|,|;|/|\^|-)\s*(?:\w+\s+)?[$€£]?-?$", text[begin:at]):
+            if words and not re.search(
+                r"(?:\b(?:to|through|till|until|vs|versus)|and|or|,|;|/|\^|-)\s*(?:\w+\s+)?[$€£]?-?$",
+                text[begin:at],
+            ):
                 ended = at
                 break
             seen = True
@@ -238,12 +233,23 @@ def leading_answer(text: str) -> str:
                 break
         else:
             seen = seen or chunk not in "*_-+$"
-    return text[begin:ended].rstrip(" ,;:*_\n")
+    quotes = "\"'”’" if re.search(r"[\"'“‘]", text[:begin]) else ""
+    return text[begin:ended].rstrip(" ,;:*_\n" + quotes)
+
+
+def _breaks_off(text: str, at: int, chunk: str, rest: str, seen: bool) -> bool:
+    """Whether a sentence ends here, or a dash or a table's bar sets off what follows."""
+    if chunk in ".!?":
+        return not rest or rest[0].isspace() or rest[0] in "*_\"'$)"
+    doubted = r"\s*$|\s+(?!maybe|perhaps|possibly|or\b|no\b|wait)[A-Za-z]{2,}|\s*\|"
+    return chunk in "-|" and seen and text[at - 1 : at].isspace() and re.match(doubted, rest) is not None
 
 
 def _is_aside(text: str, at: int) -> bool:
     """Whether a bracket behind a space holds words, not a part of the answer."""
     inside = re.match(r"\([^()\n]{0,200}", text[at : at + 202])
+    if inside and re.match(r"\(\s*(?:i\.e|e\.g|=|≈|\\approx)", inside[0]):
+        return True
     words = re.findall(r"[A-Za-z]{2,}", _MATH_WORDS.sub(" ", inside[0])) if inside else []
     if inside and re.search(r"\b(?:or|maybe|perhaps|possibly|alternatively)\b[^a-z]*\d", inside[0]):
         return False  # `18 (or 19)` names two

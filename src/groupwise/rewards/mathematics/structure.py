@@ -8,7 +8,16 @@ from collections.abc import Callable, Sequence
 from groupwise.rewards.mathematics import units
 from groupwise.rewards.mathematics.expressions import FUNCTIONS, is_letters, read_expression
 from groupwise.rewards.mathematics.nodes import UnreadableError, constant, negative, number, product
-from groupwise.rewards.mathematics.shapes import Group, Many, Matrix, Ratio, Relation, Shape, Union, Value
+from groupwise.rewards.mathematics.shapes import (
+    Group,
+    Many,
+    Matrix,
+    Ratio,
+    Relation,
+    Shape,
+    Union,
+    Value,
+)
 from groupwise.rewards.mathematics.tokens import Token
 
 MAX_ITEMS = 50
@@ -184,6 +193,10 @@ def _relation(words: Sequence[Token]) -> Shape | None:
     parts = _split(words, is_sign)
     if not signs:
         return None
+    if len(parts) > 1 and parts[0] and all(token.kind == "text" for token in parts[0]):
+        parts[0] = []  # `\text{Total} = 10` names what is stated
+    if not parts[0] and len(parts) > 2 and signs[0] == "=":
+        parts, signs = parts[1:], signs[1:]
     if not parts[0] and len(parts) == 2 and signs[0] in ("=", r"\approx"):
         return shape_of(parts[1])
     if any(not part for part in parts):
@@ -224,6 +237,8 @@ def _bracketed(words: Sequence[Token]) -> Shape | None:
                 return Matrix(rows)
         return Group(first.text, items, last.text)
     if isinstance(items[0], Matrix):
+        return items[0]
+    if first.text == "[" and last.text == "]" and isinstance(items[0], Value):
         return items[0]
     if first.text == "[" or last.text == "]":
         return Group(first.text, items, last.text) if first.text == "[" and last.text == "]" else None
@@ -269,10 +284,10 @@ def _matrix(words: Sequence[Token]) -> Shape:
 def _value(words: Sequence[Token]) -> Value:
     words = list(words)
     unit: units.Unit | None = None
-    if words and words[0].text in units._CURRENCY:
-        unit, words = units.currency(words[0].text), words[1:]
-    elif len(words) > 2 and words[0].text in "+-" and words[1].text in units._CURRENCY:
-        unit, words = units.currency(words[1].text), [words[0], *words[2:]]
+    signs = [w.text for w, after in itertools.pairwise(words) if _is_money(w, after)]
+    if signs and len(set(signs)) == 1:
+        unit = units.currency(signs[0])
+        words = [w for w, after in itertools.pairwise([*words, words[-1]]) if not _is_money(w, after)]
     cut = _unit_starts(words)
     behind = words[cut:]
     words = words[:cut]
@@ -299,6 +314,11 @@ def _value(words: Sequence[Token]) -> Value:
     return Value(node, percent=percent, unit=unit)
 
 
+def _is_money(token: Token, after: Token) -> bool:
+    """True for a currency sign before a number: `$5`, `$-5`."""
+    return token.kind == "sign" and token.text in units.CURRENCY and after.text[:1] in "-+.0123456789"
+
+
 def _unit_starts(words: Sequence[Token]) -> int:
     r"""Where the unit begins: at the first text, degree or currency sign, or word that is no part of an expression."""
     depth = 0
@@ -309,7 +329,7 @@ def _unit_starts(words: Sequence[Token]) -> int:
         applied = applied or (token.text in FUNCTIONS and token.kind in ("command", "word"))
         if depth or i == 0:
             continue
-        if token.kind == "text" or (token.kind == "sign" and token.text in units._CURRENCY):
+        if token.kind == "text" or (token.kind == "sign" and token.text in units.CURRENCY):
             return i
         if token.kind == "sign" and token.text == "^" and _is_degree(words[i + 1 : i + 2]) and not applied:
             rest = words[i + 2 :]

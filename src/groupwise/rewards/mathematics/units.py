@@ -137,7 +137,8 @@ _SPEEDS = {
     "kph": (Fraction(1000, 3600), (("length", 1), ("time", -1))),
     "kmh": (Fraction(1000, 3600), (("length", 1), ("time", -1))),
 }
-_CURRENCY = "$\u20ac\u00a3\u00a5\u20b9\u00a2"
+CURRENCY = "$\u20ac\u00a3\u00a5\u20b9\u00a2"
+"""Signs of currencies."""
 _NEUTRAL = vocabulary(
     "unit of the a an in total altogether each every and more left all now overall only exactly away long "
     "wide tall high old later ago worth extra remaining additional different other whole"
@@ -233,7 +234,7 @@ def _pieces(words: Sequence[Token]) -> list[str] | None:
             pieces.append(word.text)
         elif word.kind == "command" and word.text in ("cdot", "circ"):
             pieces.append("*" if word.text == "cdot" else "degree")
-        elif word.kind == "sign" and word.text in "/^-.*{}()" + _CURRENCY:
+        elif word.kind == "sign" and word.text in "/^-.*{}()" + CURRENCY:
             if word.text not in "{}()":
                 pieces.append(word.text)
         else:
@@ -280,7 +281,7 @@ def _singular(word: str) -> str:
 
 def currency(sign: str) -> Unit | None:
     """The unit of a currency sign before a number."""
-    known = _known(sign) if sign in _CURRENCY else None
+    known = _known(sign) if sign in CURRENCY else None
     return None if known is None else Unit(known[0], known[1])
 
 

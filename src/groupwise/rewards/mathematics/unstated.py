@@ -33,6 +33,8 @@ _LISTED_BEFORE = re.compile(
           | \s+[-+$]?\d[\d.]*\s+ ) [$*_]*$""",
     re.VERBOSE | re.IGNORECASE,
 )
+_LONE = re.compile(r"(?:[-*•]\s+|\d{1,2}[.)]\s+)?(?:[a-zA-Z]\s*=\s*)?[-+$]?[\d.,]*\d[.,;]?")
+"""A line that is one number."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -73,7 +75,7 @@ def unstated(text: str, *, kind: str, prompt: str | None, tagged: bool) -> Found
     if stripped.endswith("?") or re.search(r"\?\s*[\"')*]*$", stripped):
         raise UnreadableError("it ends in a question")
     least = 2 if tagged else 3
-    if len(lines) >= least and all(re.fullmatch(r"[-+$]?[\d.,]*\d[.,;]?", line) for line in lines[-least:]):
+    if len(lines) >= least and len(set(lines[-least:])) > 1 and all(map(_LONE.fullmatch, lines[-least:])):
         raise UnreadableError("it ends in a list of numbers")
     last = _bare(lines[-1], kind)
     if last is not None and not _echoes(lines[-1], prompt):

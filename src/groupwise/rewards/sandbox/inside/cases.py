@@ -108,8 +108,6 @@ def _drain(fd: int, content: bytearray, waiting: list[int], most: int) -> bool:
 
 def _as_script(program: str) -> int:
     """Run the program as `python program.py` would, and give the status it ends with."""
-    import atexit
-
     path = "program.py"
     sys.argv = [path]
     main = type(sys)("__main__")
@@ -119,23 +117,35 @@ def _as_script(program: str) -> int:
     try:
         with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(program)
-        exec(compile(program, path, "exec", dont_inherit=True), main.__dict__)
+        exec(compile(program.removeprefix("\ufeff"), path, "exec", dont_inherit=True), main.__dict__)
     except SystemExit as stop:
         status = _status(stop.code)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         status = 1
+    return _end(main, status)
+
+
+def _end(main: Any, status: int) -> int:
+    """What the interpreter does at its end: wait for threads, run exit handlers, drop what is left, and flush."""
+    import atexit
+    import gc
+
     threading = sys.modules.get("threading")
     try:
         if threading is not None:
-            threading._shutdown()  # waits for threads, as the interpreter does at its end
+            threading._shutdown()
         atexit._run_exitfuncs()
+        main.__dict__.clear()  # a file that was never closed is written when it goes
+        gc.collect()
     except BaseException:
         status = status or 1
-    try:
-        sys.stdout.flush()
-    except BaseException:
-        status = status or 120
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except BaseException:
+            status = status or 120
     return status
 
 

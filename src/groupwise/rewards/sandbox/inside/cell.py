@@ -150,6 +150,8 @@ def _empty(folder: str) -> None:
             (os.unlink if os.path.islink(path) else os.rmdir)(path)
     if os.listdir(folder):
         raise OSError("not empty")
+    if os.stat(folder).st_uid == os.getuid():  # then a program could have changed it
+        os.chmod(folder, 0o1777)
 
 
 def _silence() -> None:

@@ -196,5 +196,5 @@ def load(source: str, name: str) -> Any:
     module = type(sys)(name)
     module.__file__ = path
     sys.modules[name] = module
-    exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    exec(compile(source.removeprefix("\ufeff"), path, "exec", dont_inherit=True), module.__dict__)
     return module
