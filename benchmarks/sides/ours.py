@@ -149,7 +149,7 @@ def step(given: argparse.Namespace, seat: Seat) -> None:
             TokenLogprobs, "__call__", lambda: "forward" if torch.is_grad_enabled() else "old and reference"
         )
         phases.wrap(torch.Tensor, "backward", "backward")
-        for name in ("zero_grad", "gradient_norm", "scale_gradient", "step"):
+        for name in ("zero_grad", "gradient_norm", "scale_gradient", "step", "refuse_not_finite"):
             phases.wrap(type(run.optimizer), name, "optimiser")
 
         def begin() -> dict[str, Any] | None:
