@@ -10,8 +10,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,3 +66,26 @@ def build_policy() -> Callable[..., Policy]:
 def policy() -> Policy:
     """A policy of random weights, of this test alone."""
     return _build_policy()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Makes a file system of so many bytes; skipped where mounting is not allowed."""
+    mounted: list[Path] = []
+
+    def mount(size: int) -> Path:
+        place = tmp_path / f"disk{len(mounted)}"
+        place.mkdir()
+        if os.geteuid() != 0 or shutil.which("mount") is None:
+            pytest.skip("only root may mount")
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True
+        )
+        if done.returncode:
+            pytest.skip(f"mounting is not allowed here: {done.stderr.decode().strip()}")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "-l", place], check=False)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import resource
 import shutil
 import subprocess
@@ -53,29 +52,6 @@ def largest_file(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Makes a file system of so many bytes; skipped where mounting is not allowed."""
-    mounted: list[Path] = []
-
-    def mount(size: int) -> Path:
-        place = tmp_path / f"disk{len(mounted)}"
-        place.mkdir()
-        if os.geteuid() != 0 or shutil.which("mount") is None:
-            pytest.skip("only root may mount")
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True
-        )
-        if done.returncode:
-            pytest.skip(f"mounting is not allowed here: {done.stderr.decode().strip()}")
-        mounted.append(place)
-        return place
-
-    yield mount
-    for place in mounted:
-        subprocess.run(["umount", "-l", place], check=False)
 
 
 def test_what_is_in_it(policy: Policy, tmp_path: Path) -> None:

@@ -218,21 +218,23 @@ def take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt] = ()) ->
     Raises:
         CheckpointError: the checkpoint is of another model or run; nothing was removed.
     """
-    checkpoint, folder = resumed.checkpoint, resumed.folder
     try:
-        states = read_parts(checkpoint)
-        groups = read_batch(checkpoint)
-        batch = None
-        if groups is not None:
-            batch = BatchInUse.of(states["keeper"]["batch"], groups, prompts)
-        restore(checkpoint, states, policy=run.policy, parts=run.parts)
+        _take_up(run, resumed, prompts)
     except BaseException:
         run.recorder.close()
         raise
+
+
+def _take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt]) -> None:
+    checkpoint, folder = resumed.checkpoint, resumed.folder
+    states = read_parts(checkpoint)
+    groups = read_batch(checkpoint)
+    batch = None if groups is None else BatchInUse.of(states["keeper"]["batch"], groups, prompts)
+    restore(checkpoint, states, policy=run.policy, parts=run.parts)
     run.keeper.batch = batch
     run.keeper.saved = checkpoint.position
     remove_leftovers(folder.checkpoints_dir)
-    for path in resumed.checkpoint.damaged:
+    for path in checkpoint.damaged:
         _put_aside(path)
     if resumed.chosen:  # those of a future that is given up
         for position, path in saved_checkpoints(folder.checkpoints_dir):
