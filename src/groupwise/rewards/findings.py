@@ -325,7 +325,7 @@ def _rows(measured: Measured) -> Iterator[Finding]:
         if paid_always:
             yield _fault(
                 "pays_wrong",
-                f"on every row it pays the right answer with {' and with '.join(paid_always)} as much as the right one; "
+                f"on every row it pays the right answer with {' and with '.join(paid_always)} as much as alone; "
                 "compare whole numbers, with their sign",
             )
         behind = [g for g, (right,) in rights.items() if g in wrongs and right <= max(wrongs[g])]
