@@ -1,4 +1,4 @@
-# make install | demo | first-run | test | test-long | check | format | lint | types | proof | clean
+# make install | demo | first-run | parity | test | test-long | check | format | lint | types | proof | clean
 # Needs Python 3.11 or newer and nothing else. Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 SEEDS ?= 0 1 2 3 4 5 6 7 8 9
 
-.PHONY: install demo test test-long check format lint types docs first-run proof clean
+.PHONY: install demo test test-long check format lint types docs first-run parity proof clean
 
 install: $(INSTALLED)
 
@@ -28,6 +28,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 first-run: install
 	$(BIN)/python benchmarks/first_run.py --seeds 0 1 2
 	$(BIN)/python benchmarks/few_shot.py
+
+# The losses against the installed TRL's; writes benchmarks/parity/RESULTS.md.
+parity: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[parity]'
+	$(TEST_ENV) $(BIN)/python benchmarks/parity/compare.py --write
 
 demo: install
 	$(BIN)/groupwise train examples/first_run/config.yaml

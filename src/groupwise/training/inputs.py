@@ -89,7 +89,7 @@ def read_inputs(
         train=data.train,
         held_out=data.held_out,
         data_files=data.files,
-        **_objective(config, base),
+        **objective_of(config, base),
     )
 
 
@@ -148,7 +148,7 @@ def _refuse_overlap(train: Sequence[Row], held_out: Sequence[Row], config: RunCo
         )
 
 
-def _objective(config: RunConfig, base: Path) -> dict[str, Any]:
+def objective_of(config: RunConfig, base: Path) -> dict[str, Any]:
     chosen = config.objective
     functions: dict[str, Any] = {}
     for key, package, choice in (
