@@ -149,6 +149,7 @@ def _refuse_overlap(train: Sequence[Row], held_out: Sequence[Row], config: RunCo
 
 
 def objective_of(config: RunConfig, base: Path) -> dict[str, Any]:
+    """The functions of the section `objective` with their settings bound, under the names that `Inputs` has."""
     chosen = config.objective
     functions: dict[str, Any] = {}
     for key, package, choice in (
