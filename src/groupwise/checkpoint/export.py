@@ -10,7 +10,6 @@ from safetensors import SafetensorError
 
 from groupwise.errors import CheckpointError
 from groupwise.model.folder import replace_folder
-from groupwise.model.lora import POLICY, merged_weights
 from groupwise.model.reading import quiet
 
 if TYPE_CHECKING:
@@ -54,6 +53,8 @@ def _write(policy: Policy, folder: Path) -> None:
     model: Any = policy.model
     with quiet():
         if policy.lora:
+            from groupwise.model.lora import POLICY, merged_weights
+
             model.get_base_model().save_pretrained(folder, state_dict=merged_weights(model))
             # PEFT would look the base up on the hub to decide whether to save embeddings.
             model.save_pretrained(folder / ADAPTER, selected_adapters=[POLICY], save_embedding_layers=False)

@@ -31,7 +31,10 @@ OTHERS = {
     "reward_funcs": "rewards",
     "reward_weights": "rewards",
     "model_name_or_path": "model.name",
-    "bf16": "model.dtype",
+    "bf16": "model.precision",
+    "gradient_checkpointing_kwargs": "training.gradient_checkpointing",
+    "torch_compile": "training.compile",
+    "attn_implementation": "model.attention",
     "peft_config": "lora",
     "lora_r": "lora.rank",
     "lora_alpha": "lora.alpha",
@@ -54,7 +57,7 @@ _NOTES = {
     "scale_rewards": "group_zscore divides by the std, group_mean does not",
     "reward_funcs": "a list of names such as [numeric] or [rewards.py:function]",
     "reward_weights": "each with a weight, as in {name: numeric, weight: 0.5}",
-    "bf16": "bfloat16 weights only with lora for now: plain AdamW on them loses most small updates",
+    "bf16": "bfloat16 or float32; the weights stay in float32",
 }
 
 

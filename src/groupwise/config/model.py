@@ -31,6 +31,15 @@ class ModelConfig(Section):
         default="float32",
         description="Of the weights; bfloat16 only below a LoRA adapter, which stays in float32.",
     )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto",
+        description="Of the products in the layers, in training and sampling, over weights that keep their dtype; auto "
+        "is bfloat16 for models above 50 million weights where the processor or GPU computes it faster.",
+    )
+    attention: Literal["auto", "sdpa", "flex"] = Field(
+        default="auto",
+        description="Kernel of training's packed tokens; auto is FlexAttention on CUDA with Triton, else SDPA.",
+    )
     device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1, mps.")
     trust_remote_code: Bool = Field(
         default=False, description="Run code that comes with a model. Off for a reason."

@@ -132,8 +132,14 @@ class RunConfig(Section):
     def _dtype(self) -> None:
         if self.model.dtype == "bfloat16" and self.lora is None:
             raise ValueError(
-                "model.dtype is bfloat16, in which most small updates round to nothing; train all weights in float32, "
-                "or add lora, whose adapter is kept in float32 on a bfloat16 base"
+                "model.dtype is bfloat16, in which most small updates round to nothing; use model.precision: "
+                "bfloat16, which keeps the weights in float32, or add lora, whose adapter is float32 on any base"
+            )
+
+        if self.model.dtype == "bfloat16" and self.model.precision == "float32":
+            raise ValueError(
+                "model.precision is float32, but the weights are bfloat16 (model.dtype), and so are their products; "
+                "remove one of the two"
             )
 
     def _reference(self) -> None:

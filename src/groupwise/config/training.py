@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from groupwise.config.base import (
+    Bool,
     Float,
     NonNegativeFloat,
     NonNegativeInt,
@@ -43,6 +44,15 @@ class TrainingConfig(Section):
     micro_batch_rollouts: PositiveInt | None = Field(
         default=None,
         description="Rollouts per forward pass at most; null: as many as micro_batch_tokens allow.",
+    )
+    gradient_checkpointing: Bool = Field(
+        default=False,
+        description="Compute each layer's activations again in the backward pass instead of keeping them: the same "
+        "gradient, less memory, about a third more work.",
+    )
+    compile: Bool = Field(
+        default=False,
+        description="Train through torch.compile: half a minute at the start, pays on GPUs and in long runs.",
     )
     max_bad_steps: PositiveInt = Field(
         default=3,

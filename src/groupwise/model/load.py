@@ -36,8 +36,9 @@ from groupwise.config.model import LoraConfig, ModelConfig
 from groupwise.errors import ConfigError, ModelError
 from groupwise.model.embedded import embedded_folder
 from groupwise.model.find import EMBEDDED, TINY, find_model
+from groupwise.model.flex import resolve_flex
 from groupwise.model.gguf_file import read_gguf, read_gguf_tokenizer
-from groupwise.model.lora import attach
+from groupwise.model.precision import resolve_precision
 from groupwise.model.reading import portable, quiet, reading
 from groupwise.model.tiny import build_tiny, tiny_tokenizer
 
@@ -70,6 +71,10 @@ class Policy:
     """Where the weights are."""
     lora: bool
     """True when only an adapter is trained."""
+    precision: torch.dtype | None = None
+    """Of the layers' products, in training and sampling, see `model/precision.py`; None for the weights' own."""
+    flex: bool = False
+    """True when training attends by FlexAttention."""
 
 
 def load_tokenizer(config: ModelConfig, *, base: Path) -> PreTrainedTokenizerBase:
@@ -136,6 +141,7 @@ def load_policy(
             be put on.
     """
     device = resolve_device(config.device)
+    flex = resolve_flex(config.attention, device)
     tokenizer = load_tokenizer(config, base=base)
     model, stated = _load_model(config, base, seed)
     vocabulary = model.get_input_embeddings().weight.shape[0]
@@ -158,8 +164,16 @@ def load_policy(
         tokenizer.pad_token_id = pad
     _make_plain(model, tokenizer.bos_token_id, stop_ids, pad)
     model.to(device)
+    precision = None
+    if config.dtype == "float32":  # other weights are multiplied in their own type anyway
+        weights = sum(p.numel() for p in model.parameters())
+        precision = resolve_precision(config.precision, device, weights=weights)
+    if lora is not None:
+        from groupwise.model.lora import attach  # PEFT takes seconds to import
+
+        model = attach(model, lora, seed=seed, base=base)
     return Policy(
-        model=model if lora is None else attach(model, lora, seed=seed, base=base),
+        model=model,
         tokenizer=tokenizer,
         name=config.name,
         stop_token_ids=tuple(sorted(stop_ids)),
@@ -167,6 +181,8 @@ def load_policy(
         context_tokens=_context(model.config, tokenizer),
         device=device,
         lora=lora is not None,
+        precision=precision,
+        flex=flex,
     )
 
 

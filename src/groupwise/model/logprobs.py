@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.model import attention
+from groupwise.model.precision import exactly, rounded
 from groupwise.model.shared_prefix import Family, pack
 
 CHUNK_ELEMENTS = 1 << 24
@@ -25,7 +27,13 @@ class _HeadLogprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_MD: Tensor, weight_VD: Tensor, targets_M: Tensor, temperature: float, rows: int
+        ctx: Any,
+        hidden_MD: Tensor,
+        weight_VD: Tensor,
+        targets_M: Tensor,
+        temperature: float,
+        rows: int,
+        dtype: torch.dtype | None,
     ) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(hidden_MD.dtype, torch.float32)
         logprobs_M = hidden_MD.new_empty(len(targets_M), dtype=exact)
@@ -33,7 +41,7 @@ class _HeadLogprobs(torch.autograd.Function):
         normalizer_M = torch.empty_like(logprobs_M)
         for start in range(0, len(targets_M), rows):
             part = slice(start, start + rows)
-            logits_RV = _logits(hidden_MD[part], weight_VD, temperature)
+            logits_RV = head_logits(hidden_MD[part], weight_VD, temperature, dtype)
             chosen_R = logits_RV.gather(1, targets_M[part, None])[:, 0]
             normalizer_R = logits_RV.logsumexp(1)
             normalizer_M[part] = normalizer_R
@@ -42,13 +50,15 @@ class _HeadLogprobs(torch.autograd.Function):
             probs_RV = (logits_RV - normalizer_R[:, None]).exp_()
             entropy_M[part] = normalizer_R - torch.linalg.vecdot(probs_RV, logits_RV)
         ctx.save_for_backward(hidden_MD, weight_VD, targets_M, normalizer_M, entropy_M)
-        ctx.temperature, ctx.rows = temperature, rows
+        ctx.temperature, ctx.rows, ctx.dtype = temperature, rows, dtype
         return logprobs_M, entropy_M
 
     @staticmethod
     def backward(ctx: Any, grad_logprobs_M: Tensor, grad_entropy_M: Tensor) -> tuple[Tensor | None, ...]:
         hidden_MD, weight_VD, targets_M, normalizer_M, entropy_M = ctx.saved_tensors
-        temperature = ctx.temperature
+        temperature, dtype = ctx.temperature, ctx.dtype
+        grad_dtype = dtype or hidden_MD.dtype
+        cast_VD = weight_VD.to(grad_dtype)
         grad_hidden = torch.zeros_like(hidden_MD) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
         with_entropy = bool((grad_entropy_M != 0).any())
@@ -56,7 +66,7 @@ class _HeadLogprobs(torch.autograd.Function):
         live = (grad_logprobs_M != 0) | (grad_entropy_M != 0)
         for index in torch.split(live.nonzero()[:, 0], ctx.rows):
             hidden_RD = hidden_MD[index]
-            logits_RV = _logits(hidden_RD, weight_VD, temperature)
+            logits_RV = head_logits(hidden_RD, weight_VD, temperature, dtype)
             logprobs_RV = logits_RV.sub_(normalizer_M[index, None])
             probs_RV = logprobs_RV.exp()
             grad_R = grad_logprobs_M[index]
@@ -71,24 +81,41 @@ class _HeadLogprobs(torch.autograd.Function):
             else:
                 grad_logits_RV = probs_RV.mul_(-grad_R[:, None])
             grad_logits_RV.scatter_add_(1, targets_M[index, None], grad_R[:, None])
-            grad_logits_RV = grad_logits_RV.div_(temperature).to(hidden_MD.dtype)
+            grad_logits_RV = grad_logits_RV.div_(temperature).to(grad_dtype)
             if grad_hidden is not None:
-                grad_hidden[index] = grad_logits_RV @ weight_VD
-            if grad_weight is not None:
+                grad_hidden[index] = (grad_logits_RV @ cast_VD).to(hidden_MD.dtype)
+            if grad_weight is not None and dtype is None:
                 grad_weight.addmm_(grad_logits_RV.T, hidden_RD)
-        return grad_hidden, grad_weight, None, None, None
+            elif grad_weight is not None:
+                grad_weight.add_(grad_logits_RV.T @ hidden_RD.to(dtype))
+        return grad_hidden, grad_weight, None, None, None, None
 
 
-def _logits(hidden_RD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
-    """Temperature-scaled logits in float32 (float64 for a float64 model)."""
-    logits_RV = hidden_RD @ weight_VD.T
+def head_logits(
+    hidden_RD: Tensor, weight_VD: Tensor, temperature: float = 1.0, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Temperature-scaled logits in float32 (float64 for a float64 model), shape [R, V].
+
+    With a `dtype` a GPU takes inputs rounded to it and adds up in float32. A CPU's product would round its result as
+    well, which the softmax does not bear, so there the product is that of the weights' own precision.
+    """
+    if dtype is not None and hidden_RD.is_cuda:
+        logits_RV = torch.mm(hidden_RD.to(dtype), weight_VD.to(dtype).T, out_dtype=torch.float32)
+    else:
+        logits_RV = hidden_RD @ weight_VD.T
     if logits_RV.dtype not in (torch.float32, torch.float64):
         logits_RV = logits_RV.float()
     return logits_RV if temperature == 1.0 else logits_RV.div_(temperature)
 
 
 def head_logprobs(
-    hidden_MD: Tensor, weight_VD: Tensor, targets_M: Tensor, *, temperature: float, rows: int | None = None
+    hidden_MD: Tensor,
+    weight_VD: Tensor,
+    targets_M: Tensor,
+    *,
+    temperature: float,
+    rows: int | None = None,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-prob of each target and entropy at it, under softmax(hidden W^T / temperature), with gradient.
 
@@ -98,12 +125,16 @@ def head_logprobs(
         targets_M: token ids, shape [M].
         temperature: divides the logits.
         rows: rows of logits held at once; chosen from `CHUNK_ELEMENTS` by default. It changes nothing else.
+        dtype: rounds the inputs of the backward pass's products, and on a GPU of the forward pass's; None rounds none.
 
     Returns:
         Log-probs and entropies in nats, shape [M] each, in float32 (float64 for float64 input).
     """
     rows = rows or max(1, CHUNK_ELEMENTS // weight_VD.shape[0])
-    logprobs_M, entropy_M = _HeadLogprobs.apply(hidden_MD, weight_VD, targets_M, temperature, rows)  # type: ignore[no-untyped-call]
+    hidden_MD = hidden_MD.to(weight_VD.dtype)
+    logprobs_M, entropy_M = _HeadLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden_MD, weight_VD, targets_M, temperature, rows, dtype
+    )
     return logprobs_M, entropy_M
 
 
@@ -114,17 +145,34 @@ class TokenLogprobs:
     results differ (a recurrent layer, a scaled head, attention of its own) the plain path is used from then on.
     """
 
-    def __init__(self, model: torch.nn.Module, *, longest_tokens: int, share_prefix: bool = True) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        longest_tokens: int,
+        share_prefix: bool = True,
+        precision: torch.dtype | None = None,
+        flex: bool = False,
+        compiled: bool = False,
+    ) -> None:
         """Probe the model.
 
         Args:
             model: a transformers causal language model, or PEFT around one.
             longest_tokens: longest prompt and response together that will be scored.
             share_prefix: False takes the plain path at once.
+            precision: of the products in the layers, see `model/precision.py`; None for the weights' own.
+            flex: attend by FlexAttention where prompts are shared, see `model/flex.py`.
+            compiled: run the layers through torch.compile where a gradient is wanted.
         """
         self.model = model
+        self.precision: torch.dtype | None = None  # while probing, so that a difference stands out
+        self.flex = flex
+        self.device = next(model.parameters()).device
         causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model  # type: ignore[operator]
         self.backbone: Any = getattr(causal, str(causal.base_model_prefix), causal)
+        # What trains. Sampling exchanges the layers' weights, for which compiled layers would be compiled again.
+        self._trained: Any = self.backbone
         self.head = causal.get_output_embeddings()
         self.notice: str | None = "share_prefix is off"
         """Why the plain path is used; None when prompts are shared."""
@@ -136,6 +184,9 @@ class TokenLogprobs:
             if not self.shared and causal.config._attn_implementation != own_attention:
                 # Ours called plainly is SDPA, which lacks what some models need: soft caps, attention sinks.
                 causal.set_attn_implementation(own_attention)
+        self.precision = precision
+        if compiled:
+            self._trained = torch.compile(self.backbone, dynamic=True)
 
     @property
     def shared(self) -> bool:
@@ -155,23 +206,60 @@ class TokenLogprobs:
         if self.shared:
             return self._shared(families, temperature, 0)
         if self.whole_logits:
-            return plain_logprobs(self.model, families, temperature=temperature)
+            with rounded(self.device, self.precision):
+                return plain_logprobs(self.model, families, temperature=temperature)
         return self._plain(families, temperature)
+
+    @torch.no_grad()
+    def rounding(self, prompts: Sequence[NDArray[np.int32]]) -> Tensor:
+        """How far `precision` moves the log-prob of each token of some prompts but the first, absolute, shape [M]."""
+        families = [Family(prompt_ids=ids[:1], responses=[ids[1:]]) for ids in prompts if len(ids) > 1]
+        found_M, _ = self(families, temperature=1.0)
+        precision, self.precision = self.precision, None
+        try:
+            exact_M, _ = self(families, temperature=1.0)
+        finally:
+            self.precision = precision
+        return (found_M - exact_M).abs()
+
+    @torch.no_grad()
+    def logits(self, hidden_RD: Tensor) -> Tensor:
+        """Logits in float32 at least, shape [R, V], as the log-probs are taken from."""
+        hidden_RD = hidden_RD.to(self.head.weight.dtype)
+        with exactly(self.device):
+            if self.precision is not None and hidden_RD.is_cuda:
+                return head_logits(hidden_RD, self.head.weight, dtype=self.precision)
+            logits_RV: Tensor = self.head(hidden_RD)  # called, since its weight may be laid out for sampling
+        return logits_RV.to(torch.promote_types(logits_RV.dtype, torch.float32))
 
     def _plain(self, families: Sequence[Family], temperature: float) -> tuple[Tensor, Tensor]:
         """Every response behind its own copy of the prompt, with the head in chunks."""
-        hidden_MD = _picked(families, self.backbone(**_padded(families, self.backbone)).last_hidden_state)
-        targets_M = _targets(families, hidden_MD.device)
-        return head_logprobs(hidden_MD, self.head.weight, targets_M, temperature=temperature)
+        with rounded(self.device, self.precision):
+            layers = self._trained if torch.is_grad_enabled() else self.backbone
+            hidden_NTD = layers(**_padded(families, self.backbone)).last_hidden_state
+        hidden_MD = _picked(families, hidden_NTD)
+        targets_M = _targets(families, self.device)
+        return self._head(hidden_MD, targets_M, temperature)
+
+    def _head(self, hidden_MD: Tensor, targets_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        return head_logprobs(
+            hidden_MD, self.head.weight, targets_M, temperature=temperature, dtype=self.precision
+        )
 
     def _shared(
         self, families: Sequence[Family], temperature: float, longest_tokens: int
     ) -> tuple[Tensor, Tensor]:
         """Each different prediction once, handed to every response token that it serves."""
-        hidden_UD, packed = pack(self.backbone, families, self.head.weight.dtype, longest_tokens)
-        logprobs_U, entropy_U = head_logprobs(
-            hidden_UD, self.head.weight, packed.targets_U, temperature=temperature
-        )
+        with rounded(self.device, self.precision):
+            hidden_UD, packed = pack(
+                self._trained if torch.is_grad_enabled() else self.backbone,
+                families,
+                self.head.weight.dtype,
+                longest_tokens,
+                device=self.device,
+                flex=self.flex,
+            )
+        logprobs_U, entropy_U = self._head(hidden_UD, packed.targets_U, temperature)
         return logprobs_U.index_select(0, packed.serves_M), entropy_U.index_select(0, packed.serves_M)
 
     def _probe(self, causal: Any, longest_tokens: int) -> str | None:

@@ -7,14 +7,16 @@ calling the head, and a head that shares the embedding's weight would change the
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import peft
 import torch
+from peft.tuners.lora import Linear as PeftLinear
 from peft.tuners.lora import LoraLayer
 from transformers.pytorch_utils import Conv1D
 
@@ -137,6 +139,36 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
         for part, tensor in merged.get_base_layer().state_dict().items():
             weights[f"{name}.{part}"] = tensor.cpu()
     return weights
+
+
+def merged_layers(
+    model: torch.nn.Module,
+) -> dict[torch.nn.Module, Callable[[], tuple[Tensor, Tensor | None]]]:
+    """For each layer with an active adapter, what gives its weight [out, in] with the adapter merged in, and its bias.
+
+    Only where the sum loses nothing to rounding and means what the layer computes: a linear layer in float32, plain
+    LoRA. Others (a base in half precision, quantised, DoRA) compute with their adapter beside them. The base's own
+    tensors are never written.
+    """
+    return {
+        module: functools.partial(_merged, module)
+        for module in model.modules()
+        if isinstance(module, PeftLinear)
+        and not module.disable_adapters
+        and type(module.base_layer) is torch.nn.Linear
+        and module.base_layer.weight.dtype is torch.float32
+        and not any(
+            module.use_dora.get(name) or module.lora_bias.get(name) for name in module.active_adapters
+        )
+    }
+
+
+def _merged(layer: PeftLinear) -> tuple[Tensor, Tensor | None]:
+    weight = layer.base_layer.weight.detach()
+    for name in layer.active_adapters:
+        if name in layer.lora_A:
+            weight = weight + layer.get_delta_weight(name)
+    return weight, layer.base_layer.bias
 
 
 def _layers(model: PreTrainedModel) -> dict[str, torch.nn.Module]:

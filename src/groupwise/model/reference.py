@@ -12,7 +12,6 @@ import torch
 from groupwise.config.model import LoraConfig, ReferenceConfig
 from groupwise.errors import ConfigError
 from groupwise.model.load import resolve_device
-from groupwise.model.lora import reference_weights
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -36,7 +35,11 @@ class Reference:
 
     def weights(self) -> AbstractContextManager[None]:
         """Inside, `model` is the reference; afterwards, and after an exception, the policy is as it was."""
-        return reference_weights(self.model) if self.shared else nullcontext()
+        if not self.shared:
+            return nullcontext()
+        from groupwise.model.lora import reference_weights
+
+        return reference_weights(self.model)
 
 
 def build_reference(

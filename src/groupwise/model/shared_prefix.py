@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.model.attention import causal, fold_heads, run_packed
+from groupwise.model.flex import Tree
 
 _TREE_TOKENS = 1024
 """A tree's attention is one square of tokens against tokens; above this many it costs more than sharing saves."""
@@ -53,6 +54,10 @@ class _Branches:
     """[S, S], True where a computed token sees another; None when the responses are side by side in a rectangle."""
     lengths: tuple[int, ...]
     """Computed tokens of each response, when they are side by side."""
+    enter: NDArray[np.int64]
+    """Place of each computed token when every branch is walked to its end before the next, shape [S]."""
+    leave: NDArray[np.int64]
+    """Place at which what follows from it ends: it is seen from its own place up to this one, shape [S]."""
 
 
 def _side_by_side(responses: Sequence[NDArray[np.int32]]) -> _Branches:
@@ -72,6 +77,8 @@ def _side_by_side(responses: Sequence[NDArray[np.int32]]) -> _Branches:
         serves=np.concatenate([np.arange(firsts[i], firsts[i] + len(unique[i])) for i in index]),
         visible=None,
         lengths=tuple(lengths),
+        enter=np.arange(sum(lengths)),
+        leave=np.repeat(starts + lengths, lengths),
     )
 
 
@@ -100,6 +107,7 @@ def _tree(responses: Sequence[NDArray[np.int32]]) -> _Branches:
             visible[i] = visible[above]
             depth[i] = depth[above] + 1
         visible[i, i] = True
+    enter, leave = _walk([place.get(parent[node], -1) for node in inner])
     return _Branches(
         token_ids=np.array([target[node] for node in inner], dtype=np.int64),
         depth=depth,
@@ -108,7 +116,24 @@ def _tree(responses: Sequence[NDArray[np.int32]]) -> _Branches:
         serves=np.array(serves, dtype=np.int64),
         visible=visible,
         lengths=(),
+        enter=enter,
+        leave=leave,
     )
+
+
+def _walk(parent: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where a walk through a tree, parents before children, enters and leaves each node; -1 is the root's parent."""
+    size = np.ones(len(parent), dtype=np.int64)
+    for node in reversed(range(len(parent))):
+        if parent[node] >= 0:
+            size[parent[node]] += size[node]
+    enter = np.zeros(len(parent), dtype=np.int64)
+    free = {-1: 0}  # the next place below each node
+    for node, above in enumerate(parent):
+        enter[node] = free[above]
+        free[above] += size[node]
+        free[node] = enter[node] + 1
+    return enter, enter + size
 
 
 def _branches(responses: Sequence[NDArray[np.int32]]) -> _Branches:
@@ -140,7 +165,19 @@ class _Block:
 class PackedFamilies:
     """The layout of a micro-batch in one row: a prompt, its responses, the next prompt, its responses, ..."""
 
-    def __init__(self, families: Sequence[Family], device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, families: Sequence[Family], device: torch.device, dtype: torch.dtype, *, flex: bool = False
+    ) -> None:
+        """Lay the families out.
+
+        Args:
+            families: prompts and their responses.
+            device: where the model is.
+            dtype: of the masks.
+            flex: attend by FlexAttention, over the whole row at once, see `model/flex.py`.
+        """
+        enter: list[NDArray[np.int64]] = []
+        leave: list[NDArray[np.int64]] = []
         ids: list[NDArray[np.int64]] = []
         positions: list[NDArray[np.int64]] = []
         predict: list[NDArray[np.int64]] = []
@@ -161,7 +198,11 @@ class PackedFamilies:
             )
             targets.append(branches.target)
             serves.append(predictions + branches.serves)
-            self.blocks.append(_block(prompt, responses, branches, device, dtype))
+            if flex:
+                enter += [np.arange(start, start + n), start + n + branches.enter]
+                leave += [np.full(n, start + n + s), start + n + branches.leave]
+            else:
+                self.blocks.append(_block(prompt, responses, branches, device, dtype))
             self.longest_tokens = max(self.longest_tokens, n + max(len(r) for r in family.responses) - 1)
             start, predictions = responses.stop, predictions + len(branches.target)
 
@@ -176,9 +217,12 @@ class PackedFamilies:
         """The token that it predicts."""
         self.serves_M = on_device(serves)
         """The prediction of each response token, in the order of families, responses and tokens."""
+        self.tree = Tree(on_device(enter), on_device(leave)) if flex else None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See `attention.Layout`. Prompts attend to themselves; each response to its prompt and itself."""
+        if self.tree is not None:
+            return self.tree.attend(query, key, value, scaling)
         parts: list[Tensor] = []
         for block in self.blocks:
             prompt = key[:, block.prompt], value[:, block.prompt]
@@ -261,7 +305,13 @@ def _block(
 
 
 def pack(
-    backbone: torch.nn.Module, families: Sequence[Family], dtype: torch.dtype, longest_tokens: int = 0
+    backbone: torch.nn.Module,
+    families: Sequence[Family],
+    dtype: torch.dtype,
+    longest_tokens: int = 0,
+    *,
+    device: torch.device,
+    flex: bool = False,
 ) -> tuple[Tensor, PackedFamilies]:
     """Run a micro-batch through the model's layers, nothing twice.
 
@@ -270,12 +320,14 @@ def pack(
         families: prompts and their responses; every response has a token.
         dtype: of the model's activations.
         longest_tokens: longest sequence to answer for, when longer ones than these are to come.
+        device: where the model is.
+        flex: attend by FlexAttention.
 
     Returns:
         The hidden state behind each different prediction, shape [U, hidden], and the layout, which says what each
         predicts and which response tokens it serves.
     """
-    packed = PackedFamilies(families, next(backbone.parameters()).device, dtype)
+    packed = PackedFamilies(families, device, dtype, flex=flex)
     packed.longest_tokens = max(packed.longest_tokens, longest_tokens)
     hidden = run_packed(backbone, packed.token_ids_S, packed.positions_S, packed)
     # index_select, since the backward pass of plain indexing adds up in an order that differs from run to run.

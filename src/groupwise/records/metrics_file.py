@@ -67,6 +67,9 @@ METRICS: Mapping[str, str] = {
     "length/min": "Shortest response, in tokens.",
     "length/max": "Longest response, in tokens.",
     "length/truncated_fraction": "Share of responses that the limit of new tokens cut off.",
+    "precision/gap_abs_mean": "Mean absolute change of log-probs, in nats, when layers compute in model.precision "
+    "instead of float32, on tokens of the first prompts; on step 1, absent in float32.",
+    "precision/gap_abs_max": "The largest of those changes, in nats.",
     "sampler/gap_token_mean": "Mean over trained tokens of the policy's log-prob less the sampler's, in nats, at the "
     "first update of the batch.",
     "sampler/gap_abs_mean": "Mean over trained tokens of the absolute gap between the policy's log-prob and the "

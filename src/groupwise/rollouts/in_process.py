@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.errors import EngineError
-from groupwise.model.attention import run_packed
+from groupwise.model.attention import Layout, run_packed
 from groupwise.model.load import Policy
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.model.packed_weights import packed_linears
+from groupwise.model.precision import rounded
+from groupwise.model.sampling_weights import sampling_weights
 from groupwise.records import Prompt, Rollout, StopReason
 from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.key_values import Decode, Prefill
@@ -43,7 +43,7 @@ class InProcessEngine:
             policy: model and tokenizer.
             scorer: knows whether the model takes packed tokens.
             cache_megabytes: memory for keys and values; prompts are sampled in chunks that fit.
-            pack_weights: lay the weights out for the processor while sampling, see `model/packed_weights.py`.
+            pack_weights: lay the weights out for the processor while sampling, see `model/sampling_weights.py`.
         """
         self.policy = policy
         self.scorer = scorer
@@ -84,12 +84,13 @@ class InProcessEngine:
         training = model.training
         model.eval()
         try:
-            packed = (
-                packed_linears(model, len(prompts) * group_size)
-                if self._worth_packing(sampling)
-                else nullcontext()
+            laid_out = sampling_weights(
+                model,
+                rows=len(prompts) * group_size if self._worth_packing(sampling) else None,
+                precision=self.scorer.precision,
+                exact=self.scorer.head,
             )
-            with torch.inference_mode(), packed:
+            with torch.inference_mode(), laid_out:
                 for rows in self._chunks(prompts, sampling, group_size):
                     responses = _Responses(
                         [uniforms(seed, prompts[p].id, g, sampling.max_new_tokens) for p, g in rows],
@@ -139,16 +140,23 @@ class InProcessEngine:
     ) -> None:
         order = list(dict.fromkeys(p for p, _ in rows))
         responses.stand_on(np.array([order.index(p) for p, _ in rows]))
-        backbone, head = self.scorer.backbone, self.scorer.head
-        prefill = Prefill([prompts[p].token_ids for p in order], self.policy.device)
-        hidden = run_packed(backbone, prefill.token_ids_S, prefill.positions_S, prefill)[prefill.last_P]
+        prefill = Prefill([prompts[p].token_ids for p in order], self.policy.device, self.scorer.precision)
+        hidden = self._hidden(prefill.token_ids_S, prefill.positions_S, prefill)[prefill.last_P]
         decode = Decode(prefill, np.arange(len(order)), capacity=responses.sampling.max_new_tokens)
-        while responses.take(head(hidden).float()):
+        while responses.take(self.scorer.logits(hidden)):
             parents, token_R = responses.part()
             if parents is not None:
                 decode.keep(parents)
             decode.length += 1
-            hidden = run_packed(backbone, token_R.to(self.policy.device), decode.positions_R, decode)
+            hidden = self._hidden(token_R.to(self.policy.device), decode.positions_R, decode)
+
+    def _hidden(self, token_ids_S: Tensor, positions_S: Tensor, layout: Layout) -> Tensor:
+        with rounded(self.policy.device, self.scorer.precision):
+            return run_packed(self.scorer.backbone, token_ids_S, positions_S, layout)
+
+    def _call(self, **inputs: Any) -> Any:
+        with rounded(self.policy.device, self.scorer.precision):
+            return self.policy.model(**inputs, use_cache=True)
 
     def _decode_plain(
         self, prompts: Sequence[Prompt], rows: Sequence[tuple[int, int]], responses: _Responses
@@ -158,22 +166,19 @@ class InProcessEngine:
             mine = np.array([i for i, (q, _) in enumerate(rows) if q == p])
             responses.stand_on(np.arange(len(mine)), mine)
             ids = torch.from_numpy(prompts[p].token_ids.astype(np.int64)).to(self.policy.device)[None]
-            output = self.policy.model(input_ids=ids, use_cache=True, logits_to_keep=1)
+            output = self._call(input_ids=ids, logits_to_keep=1)
             cache = _cache_of(output)
             try:
                 cache.batch_repeat_interleave(len(mine))
             except AttributeError:
                 # A recurrent state cannot be repeated, so every rollout computes the prompt.
-                output = self.policy.model(
-                    input_ids=ids.expand(len(mine), -1), use_cache=True, logits_to_keep=1
-                )
+                output = self._call(input_ids=ids.expand(len(mine), -1), logits_to_keep=1)
                 cache = _cache_of(output)
             logits = output.logits[:, -1].float()
             logits = logits.expand(len(mine), -1).clone()
             while responses.take(logits):
-                output = self.policy.model(
+                output = self._call(
                     input_ids=responses.last_tokens[:, None].to(self.policy.device),
-                    use_cache=True,
                     **{_cache_name(self.policy.model): cache},
                 )
                 cache = _cache_of(output)

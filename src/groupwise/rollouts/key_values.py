@@ -14,12 +14,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.model.attention import causal
+from groupwise.model.precision import exactly
 
 
 class Prefill:
     """Runs prompts side by side in one packed row and keeps their keys and values."""
 
-    def __init__(self, prompts: Sequence[NDArray[np.int32]], device: torch.device) -> None:
+    def __init__(
+        self,
+        prompts: Sequence[NDArray[np.int32]],
+        device: torch.device,
+        precision: torch.dtype | None = None,
+    ) -> None:
+        """Lay the prompts out.
+
+        Args:
+            prompts: token ids.
+            device: where the model is.
+            precision: that the trainer's attention rounds queries, keys and values to; None for none.
+        """
+        self.precision = precision
         lengths = [len(p) for p in prompts]
         ends = np.cumsum(lengths)
         self.slices = [slice(int(e) - n, int(e)) for e, n in zip(ends, lengths, strict=True)]
@@ -33,9 +47,14 @@ class Prefill:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See `attention.Layout`: each prompt attends to itself."""
+        query, key, value = self.rounded(query), self.rounded(key), self.rounded(value)
         self.keys[layer], self.values[layer] = self._padded(key), self._padded(value)
         parts = [causal(query[:, s], key[:, s], value[:, s], scaling).transpose(0, 1) for s in self.slices]
         return torch.cat(parts)
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """In the precision that the trainer's attention takes it."""
+        return x if self.precision is None else x.to(self.precision)
 
     def _padded(self, x: Tensor) -> Tensor:
         """[key heads, S, D] to [prompts, key heads, longest, D]."""
@@ -58,6 +77,7 @@ class Decode:
             capacity: tokens a row can hold.
         """
         self.prefill = prefill
+        self.rounded = prefill.rounded
         self.capacity = capacity
         self.length = 0
         """Tokens held per row, the one being computed included."""
@@ -108,6 +128,11 @@ class Decode:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See `attention.Layout`: each row attends to its prompt and to its own tokens so far."""
+        query, key, value = self.rounded(query), self.rounded(key), self.rounded(value)
+        with exactly(query.device):
+            return self._attend(layer, query, key, value, scaling)
+
+    def _attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         heads, rows, size = query.shape
         key_heads = key.shape[0]
         repeat = heads // key_heads

@@ -55,6 +55,8 @@ def train(run: Run) -> Result:
         for step in range(1, run.steps + 1):
             started = time.perf_counter()
             groups, metrics = train_step(run, step)
+            if step == 1:
+                metrics |= run.at_start
             if evaluation_due(run, step):
                 metrics |= evaluation(run, step)
             metrics["time/step_seconds"] = Total(time.perf_counter() - started)

@@ -14,9 +14,11 @@ from groupwise.config import LoadedConfig, RunConfig, yaml
 from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
+from groupwise.health.metric import Largest, Mean, Metric
+from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.model.reference import build_reference
+from groupwise.model.reference import Reference, build_reference
 from groupwise.prompts.encode import encode
 from groupwise.prompts.load import Row
 from groupwise.prompts.order import PromptOrder
@@ -31,6 +33,8 @@ from groupwise.training.recorder import Recorder
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
 from groupwise.training.step import Forward, Updater
 from groupwise.training.weights import Optimizer
+
+_ROUNDING_PROMPTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class Run:
     """Which prompts make each batch."""
     steps: int
     """Batches in the run."""
+    at_start: dict[str, Metric]
+    """Measured before the first step; recorded with it."""
     updater: Updater
     """Changes the policy."""
     optimizer: Optimizer
@@ -118,8 +124,9 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     )
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
-    scorer = TokenLogprobs(policy.model, longest_tokens=longest)
+    scorer = scorer_of(policy, config, longest_tokens=longest)
     notices.append(introduced(policy, scorer))
+    at_start = _rounding(scorer, prompts, notices)
     engine = InProcessEngine(
         policy,
         scorer,
@@ -144,8 +151,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         if reference.model is policy.model:
             reference_forward = forward
         else:
-            own = TokenLogprobs(reference.model, longest_tokens=longest, share_prefix=scorer.shared)
-            reference_forward = forward_of(own, config)
+            reference_forward = forward_of(reference_scorer(reference, policy, scorer, longest), config)
     return Run(
         inputs=inputs,
         policy=policy,
@@ -155,6 +161,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         held_out=held_out,
         order=order,
         steps=steps,
+        at_start=at_start,
         updater=Updater(
             forward,
             inputs.objective,
@@ -190,7 +197,55 @@ def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
         if scorer.shared
         else f"prompts computed per rollout: {scorer.notice}"
     )
-    return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}"
+    attention = ", attention by FlexAttention" if policy.flex and scorer.shared else ""
+    return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}{attention}"
+
+
+def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> TokenLogprobs:
+    """What scores the policy's responses, in the precision and by the kernels of the configuration.
+
+    Raises:
+        ConfigError: the model cannot do gradient checkpointing.
+    """
+    if config.training.gradient_checkpointing:
+        checkpoint_layers(policy)
+    return TokenLogprobs(
+        policy.model,
+        longest_tokens=longest_tokens,
+        precision=policy.precision,
+        flex=policy.flex,
+        compiled=config.training.compile,
+    )
+
+
+def reference_scorer(
+    reference: Reference, policy: Policy, scorer: TokenLogprobs, longest_tokens: int
+) -> TokenLogprobs:
+    """What scores responses under a reference with a model of its own, in the way that the policy is scored."""
+    return TokenLogprobs(
+        reference.model,
+        longest_tokens=longest_tokens,
+        share_prefix=scorer.shared,
+        precision=policy.precision,
+        flex=policy.flex and reference.device.type == "cuda",
+    )
+
+
+def _rounding(scorer: TokenLogprobs, prompts: Sequence[Prompt], notices: list[str]) -> dict[str, Metric]:
+    """What products in less than float32 do to log-probs, measured on the first prompts and told."""
+    if scorer.precision is None:
+        return {}
+    gap_M = scorer.rounding([p.token_ids for p in prompts[:_ROUNDING_PROMPTS]])
+    mean, largest = float(gap_M.mean()), float(gap_M.max())
+    name = str(scorer.precision).removeprefix("torch.")
+    notices.append(
+        f"layers compute in {name} over float32 weights, which moves the log-probs of {len(gap_M)} prompt tokens by "
+        f"{mean:.2g} nats on average, {largest:.2g} at most; model.precision: float32 is exact and slower"
+    )
+    return {
+        "precision/gap_abs_mean": Mean(float(gap_M.sum()), len(gap_M)),
+        "precision/gap_abs_max": Largest(largest),
+    }
 
 
 def steps_of(config: RunConfig, order: PromptOrder) -> int:

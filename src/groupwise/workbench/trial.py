@@ -123,7 +123,7 @@ def load_trial(loaded: LoadedConfig, rows: Sequence[Row], *, new_tokens: int) ->
         )
     prompts, report = encode(rows, config.prompts, policy.tokenizer, limit_tokens=limit)
     longest = max(len(prompt.token_ids) for prompt in prompts) + new_tokens
-    scorer = TokenLogprobs(policy.model, longest_tokens=longest)
+    scorer = TokenLogprobs(policy.model, longest_tokens=longest, precision=policy.precision, flex=policy.flex)
     return Trial(
         policy=policy,
         engine=InProcessEngine(

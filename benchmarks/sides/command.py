@@ -1,0 +1,110 @@
+"""The command `groupwise train` with a stopwatch: what passes until the first rollout, and what a step leaves outside.
+
+python -m benchmarks.sides.command OUT groupwise-words...
+
+OUT receives JSON: seconds since the process was started at which each phase of the start-up ended, and of each step
+its seconds, those inside the model's work, and those of writing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_BEGAN = float(os.environ["GROUPWISE_BENCH_BEGAN"])  # of time.time() in the process that started this one
+marks: dict[str, float] = {}
+spent: dict[str, float] = {}
+steps: list[dict[str, float]] = []
+
+
+def mark(name: str) -> None:
+    """Say that a phase has ended, once."""
+    marks.setdefault(name, time.time() - _BEGAN)
+
+
+def after(owner: Any, name: str, phase: str) -> None:
+    """A phase ends whenever the function returns first."""
+    inner = getattr(owner, name)
+
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        result = inner(*args, **kwargs)
+        mark(phase)
+        return result
+
+    setattr(owner, name, marked)
+
+
+def counted(owner: Any, name: str, kind: str) -> None:
+    """Sum up the seconds of a function."""
+    inner = getattr(owner, name)
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            spent[kind] = spent.get(kind, 0.0) + time.perf_counter() - start
+
+    setattr(owner, name, timed)
+
+
+def watch_steps(loop: Any, recorder: type) -> None:
+    """A step is everything from one record to the next: sinks and files included."""
+    step: Callable[..., Any] = loop.train_step
+    write = recorder.write
+
+    def stepped(*args: Any) -> Any:
+        spent.clear()
+        spent["start"] = time.perf_counter()
+        return step(*args)
+
+    def written(self: Any, record: Any) -> None:
+        start = time.perf_counter()
+        write(self, record)
+        end = time.perf_counter()
+        if record.step > 0:
+            whole = {"seconds": end - spent.pop("start"), "write": end - start}
+            steps.append(whole | spent | {"metrics": dict(record.metrics)})
+
+    loop.train_step, recorder.write = stepped, written
+
+
+def main() -> None:
+    out = Path(sys.argv.pop(1))
+    mark("python")
+    import torch
+
+    mark("torch")
+    from groupwise.cli.main import run as command
+    from groupwise.model import load, logprobs
+    from groupwise.rollouts import in_process
+    from groupwise.training import inputs, loop, recorder, setup, step
+
+    mark("imports")
+    after(inputs, "read_inputs", "configuration, data and rewards read")
+    after(load, "embedded_folder", "weights unpacked or checked")
+    after(setup, "load_policy", "model loaded")
+    after(logprobs.TokenLogprobs, "_probe", "model probed")
+    after(setup, "assemble", "assembled")
+    after(in_process, "run_packed", "first prefill")
+    after(in_process.InProcessEngine, "generate", "first rollouts")
+    counted(in_process.InProcessEngine, "generate", "model: generate")
+    counted(loop, "training_groups", "model: log-probs")
+    counted(step.Updater, "update", "model: update")
+    watch_steps(loop, recorder.Recorder)
+    code: Any = 0
+    try:
+        command()
+    except SystemExit as end:
+        code = end.code
+    out.write_text(json.dumps({"marks": marks, "steps": steps, "threads": torch.get_num_threads()}))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
