@@ -46,6 +46,8 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "rollout.group_size": (5, {}),
     "rollout.max_new_tokens": (7, {}),
     "rollout.temperature": (0.7, {}),
+    "rollout.temperature_schedule.final": (0.6, {}),
+    "rollout.temperature_schedule.steps": (50, {}),
     "rollout.top_p": (0.9, {}),
     "rollout.top_k": (50, {}),
     "rollout.min_p": (0.05, {}),
@@ -72,7 +74,15 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "objective.ratio": ("sequence_geometric", {}),
     "objective.surrogate": ({"name": "clip", "low": 0.1, "high": 0.3, "dual": 3.0}, {}),
     "objective.aggregation": ({"name": "constant", "length": 12}, {}),
+    "objective.kl.estimator": ("k1", {}),
+    "objective.kl.place": ("reward", {}),
     "objective.kl.beta": (0.01, {}),
+    "objective.kl.cap_token": (2.0, {}),
+    "objective.kl.cap_rollout": (10.0, {}),
+    "objective.kl.controller": (
+        {"name": "warmup_decay", "target": 0.01, "warmup_steps": 5, "decay_steps": 100},
+        {},
+    ),
     "objective.entropy_bonus": (0.001, {}),
     "objective.zero_spread": ("drop", {}),
     "objective.truncated": ("mask", {}),
@@ -116,7 +126,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.save_rollouts": (False, {}),
     "run.save_model": (False, {}),
 }
-ONLY_ONE = {"rollout.engine", "objective.kl.estimator", "objective.kl.place"}
+ONLY_ONE = {"rollout.engine"}
 """Settings with a single choice so far."""
 
 
@@ -151,7 +161,7 @@ def test_every_setting_can_be_set_is_kept_and_knows_its_origin(key: str) -> None
     loaded = load(tree_with(key, value, others))
     base = (
         load(tree_with(key, at(load({}).config, key), others))
-        if not key.startswith(("rewards", "lora"))
+        if not key.startswith(("rewards", "lora", "rollout.temperature_schedule"))
         else load({})
     )
     assert at(loaded.config, key) == value
@@ -349,7 +359,7 @@ WRONG_TREES = [
         "objective: {ratio: sequence}",
         "objective.ratio: no ratio is called 'sequence'; there are sequence_geometric, sequence_product, token",
     ),
-    ("objective: {kl: {estimator: k9}}", "no KL estimator is called 'k9'; there are k3"),
+    ("objective: {kl: {estimator: k9}}", "no KL estimator is called 'k9'; there are k1, k2, k3, k3_ratio"),
 ]
 
 

@@ -1,5 +1,6 @@
 import math
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -21,10 +22,11 @@ def tensor(values: list[float]) -> torch.Tensor:
     return torch.tensor(values, dtype=DOUBLE)
 
 
-def objective(module: ModuleType = module, *, beta: float = 0.0, entropy_bonus: float = 0.0) -> Objective:
-    return module.Objective(
-        log_ratio=RATIOS["token"], surrogate=clip, kl=k3, beta=beta, entropy_bonus=entropy_bonus
-    )
+def objective(
+    module: ModuleType = module, *, beta: float = 0.0, entropy_bonus: float = 0.0, **more: Any
+) -> Objective:
+    choices = {"log_ratio": RATIOS["token"], "surrogate": clip, "kl": k3, **more}
+    return module.Objective(beta=beta, entropy_bonus=entropy_bonus, **choices)
 
 
 def hand_worked(module: ModuleType) -> None:
@@ -58,6 +60,28 @@ def hand_worked(module: ModuleType) -> None:
         **EACH_ALONE,
     )
     torch.testing.assert_close(terms.loss, torch.tensor(-0.35, dtype=DOUBLE), rtol=0, atol=1e-12)
+    assert terms.kl_M is None
+    assert terms.kl_capped_M is None
+    torch.testing.assert_close(terms.log_ratio_M, tensor([math.log(2.0), 0.0]), rtol=0, atol=1e-12)
+    # Two tokens of one rollout, no advantage: d = 1 and 2, k3 = e - 2 = 0.718282 and e^2 - 3 = 4.389056, the second
+    # held at 1: sum 1.718282, held at 1.2. Alike in weight, times beta 0.5: 0.5 x 0.5 x 1.2 = 0.3
+    held = {"policy_logprobs_M": tensor([-3.0, -3.0]), "old_logprobs_M": tensor([-3.0, -3.0])}
+    held |= {"advantages_M": tensor([0.0, 0.0]), "weights_M": tensor([0.5, 0.5])}
+    terms = module.policy_loss(
+        objective(module, beta=0.5, kl_cap_token=1.0, kl_cap_rollout=1.2),
+        **held,
+        reference_logprobs_M=tensor([-2.0, -1.0]),
+        rollout_M=torch.tensor([0, 0]),
+        rollouts=1,
+    )
+    torch.testing.assert_close(terms.loss, torch.tensor(0.3, dtype=DOUBLE), rtol=1e-12, atol=0)
+    assert terms.kl_capped_M.tolist() == [True, True]
+    torch.testing.assert_close(
+        terms.kl_M, tensor([0.718282, 4.389056]), rtol=0, atol=1e-6
+    )  # as it is, uncapped
+    for broken in ({"beta": 0.1}, {"entropy_bonus": 0.1}):
+        with pytest.raises(ValueError, match=r"no log-probs of a reference|needs the entropy"):
+            module.policy_loss(objective(module, **broken), **held, **EACH_ALONE)
     # exp(old - sampler): e^0 = 1; e^log(1.5) = 1.5; e^log(8) = 8 held at 2; e^-log(4) = 0.25; e^1000 held at 2
     got = module.sampler_correction(
         tensor([-1.0, -1.0, -1.0, -1.0, 0.0]),

@@ -40,6 +40,17 @@ def test_dr_grpo_in_full() -> None:
         ("objective.surrogate.high=0.28", "surrogate", "1 - 0.2, 1 + 0.28"),
         ("objective.surrogate.dual=3", "surrogate", "for A < 0 at least 3 A"),
         ("objective.kl.beta=0.25", "kl", "0.25 KL_t in the loss"),
+        ("objective.kl.estimator=k1", "kl", "KL_t = -d"),
+        ("objective.kl.place=reward", "kl", "0.04 sum_t KL_t taken off r_i before the advantage"),
+        ("objective.kl.cap_token=2", "kl", "at most 2 per token"),
+        ("objective.kl.cap_rollout=10", "kl", "at most 10 per rollout"),
+        (
+            "objective.kl.controller={name: interval, low: 2, unit: token}",
+            "kl",
+            "beta KL_t in the loss; beta x 1.5 after a step whose KL per token is above 10 nats, / 1.5 below 2",
+        ),
+        ("objective.ratio=sequence_geometric", "ratio", "exp((1/T_i) sum_t (policy_t - old_t))"),
+        ("objective.surrogate=cispo", "surrogate", "sg(min(rho, 5)) A policy_t"),
         ("objective.entropy_bonus=0.5", "entropy", "times 0.5"),
         ("objective.zero_spread=drop", "equal rewards", "left out of the update"),
         ("objective.truncated=mask", "truncated", "left out of the loss"),
@@ -62,10 +73,19 @@ def test_terms_of_the_loss() -> None:
     assert loss(open_named("grpo", ["objective.entropy_bonus=-0.5"])).endswith(
         "[ -S_t + 0.04 KL_t + 0.5 H_t ]"
     )
+    assert loss(open_named("grpo", ["objective.kl.place=reward"])).endswith("[ -S_t ]")
+    moving = ["objective.kl.controller=proportional"]
+    assert loss(open_named("grpo", moving)).endswith("[ -S_t + beta KL_t ]")
     assert loss(open_named("grpo", ["objective.old_source=trainer"])).endswith("[ -c_t S_t + 0.04 KL_t ]")
     assert loss(open_named("grpo", ["objective.aggregation={name: constant, length: 7}"])).startswith(
         "(1 / (N * 7))"
     )
+
+
+def test_a_temperature_that_changes_is_said() -> None:
+    words = ["rollout.temperature_schedule={final: 0.5, steps: 20}"]
+    text = " ".join(explain("grpo", open_named("grpo", words)).split())
+    assert "softmax(logits / T), T going from 1 to 0.5 over 20 steps." in text
 
 
 def test_rewards_are_named_as_in_the_records(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from groupwise.config.foreign import OTHERS, hint_for, setting_for
 from groupwise.config.run import RunConfig
 from groupwise.errors import ConfigError
 
-_CHOICES = ("advantage", "surrogate", "aggregation")
+_CHOICES = ("advantage", "surrogate", "aggregation", "controller")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +128,9 @@ def _normal(tree: Mapping[str, Any], place: str) -> dict[str, Any]:
         for key in _CHOICES:
             if key in objective:
                 objective[key] = as_choice(objective[key])
+        if isinstance(objective.get("kl"), Mapping) and "controller" in objective["kl"]:
+            controller = as_choice(objective["kl"]["controller"])
+            objective["kl"] = {**objective["kl"], "controller": controller}
         tree["objective"] = objective
     if isinstance(tree.get("rewards"), str):
         tree["rewards"] = [tree["rewards"]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from groupwise.config.base import Float, NonNegativeFloat, Section, Text
+from groupwise.config.base import Float, NonNegativeFloat, PositiveFloat, Section, Text
 from groupwise.config.choice import Choice, as_choice
 from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.ratios import RATIOS
@@ -14,6 +14,7 @@ from groupwise.objective.ratios import RATIOS
 ADVANTAGES = "groupwise.objective.advantages"
 SURROGATES = "groupwise.objective.surrogates"
 AGGREGATIONS = "groupwise.objective.aggregations"
+KL_CONTROLLERS = "groupwise.objective.kl_controllers"
 
 Named = Annotated[Choice, BeforeValidator(as_choice)]
 
@@ -22,8 +23,22 @@ class KLConfig(Section):
     """The leash to the reference."""
 
     estimator: Text = Field(default="k3", description="Estimator per token, from objective/kl.py.")
-    place: Literal["loss"] = Field(default="loss", description="Where it acts: a term of the loss.")
+    place: Literal["loss", "reward"] = Field(
+        default="loss",
+        description="Where it acts: a term of the loss, or taken off the reward before advantages (per token for "
+        "estimators over tokens, else the sum over the rollout).",
+    )
     beta: NonNegativeFloat = Field(default=0.04, description="Its coefficient; 0 loads no reference at all.")
+    cap_token: PositiveFloat | None = Field(
+        default=None, description="The most KL that one token may add, in nats; null for no cap."
+    )
+    cap_rollout: PositiveFloat | None = Field(
+        default=None, description="The most KL that a rollout may add, in nats; null for no cap."
+    )
+    controller: Named = Field(
+        default=Choice(name="fixed"),
+        description="How beta changes from step to step, from objective/kl_controllers or module:function.",
+    )
 
     @field_validator("estimator")
     @classmethod
@@ -33,6 +48,33 @@ class KLConfig(Section):
                 f"no KL estimator is called {value!r}; there are {', '.join(sorted(KL_ESTIMATORS))}"
             )
         return value
+
+    @field_validator("controller")
+    @classmethod
+    def _controller(cls, value: Choice) -> Choice:
+        return value if ":" in value.name else _tried(value.checked(KL_CONTROLLERS))
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> KLConfig:
+        if self.place == "reward" and self.estimator == "k3_ratio":
+            raise ValueError(
+                "estimator is k3_ratio and place is reward, where the policy is the old one and the ratio 1; take k3"
+            )
+        if self.beta == 0 and self.controller.name != "fixed":
+            raise ValueError(
+                f"beta is 0, which loads no reference, so the controller {self.controller.name} has nothing to steer; "
+                "give a beta above 0, or take the controller fixed"
+            )
+        return self
+
+
+def _tried(controller: Choice) -> Choice:
+    """The same, called once: settings that do not fit together are found here."""
+    try:
+        controller.bind(KL_CONTROLLERS)(1.0, 1.0, 0, 1.0, 1.0)
+    except ValueError as error:
+        raise ValueError(f"{controller.name}: {error}") from None
+    return controller
 
 
 class ObjectiveConfig(Section):

@@ -25,6 +25,15 @@ def check_temperature(value: float) -> float:
     return value
 
 
+class TemperatureSchedule(Section):
+    """A change of the temperature along a line."""
+
+    final: Annotated[Float, AfterValidator(check_temperature)] = Field(
+        default=0.7, description="Where it ends, and stays."
+    )
+    steps: PositiveInt = Field(default=1000, description="Steps from rollout.temperature to there.")
+
+
 class RolloutConfig(Section):
     """Sampling. Only these settings apply: a model folder's own generation defaults are not used."""
 
@@ -36,6 +45,9 @@ class RolloutConfig(Section):
     max_new_tokens: PositiveInt = Field(default=256, description="Limit per response, in tokens.")
     temperature: Annotated[Float, AfterValidator(check_temperature)] = Field(
         default=1.0, description="Logits are divided by it, in training as well."
+    )
+    temperature_schedule: TemperatureSchedule | None = Field(
+        default=None, description="How the temperature changes; null: it does not."
     )
     top_p: Annotated[Float, Field(gt=0, le=1)] = Field(
         default=1.0, description="Nucleus mass kept; 1 keeps all."

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from groupwise.objective.kl import capped
 from groupwise.objective.ratios import ratio
 
 if TYPE_CHECKING:
@@ -24,10 +25,14 @@ class Objective:
     """From `objective.ratios`: policy - old, each token's rollout, their number to log rho per token."""
     surrogate: Callable[[Tensor, Tensor, Tensor], Tensor]
     """From `objective.surrogates`: ratio, advantages, policy log-probs to a value per token, to be maximised."""
-    kl: Callable[[Tensor, Tensor], Tensor]
-    """From `objective.kl`: policy and reference log-probs to an estimate per token."""
+    kl: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """From `objective.kl`: policy and reference log-probs and the ratio to an estimate per token."""
     beta: float
     """Weight of the KL in the loss."""
+    kl_cap_token: float | None = None
+    """The most KL that one token adds, nats; None for no cap."""
+    kl_cap_rollout: float | None = None
+    """The most KL that the tokens of a rollout add together, nats; None for no cap."""
     entropy_bonus: float
     """Weight of the entropy, which is subtracted from the loss."""
 
@@ -44,8 +49,12 @@ class TokenTerms:
     """The probability ratio after the clamp."""
     clamped_M: Any
     """True where the log-ratio was clamped."""
+    log_ratio_M: Any
+    """log rho before the clamp."""
     kl_M: Any
-    """The KL estimate in nats; None without a reference."""
+    """The KL estimate in nats before any cap; None without a reference."""
+    kl_capped_M: Any
+    """True where a cap bit; None without a reference."""
 
 
 def policy_loss(
@@ -77,25 +86,36 @@ def policy_loss(
 
     Returns:
         The loss and its parts. With M = 0 the loss is 0 and carries no gradient.
+
+    Raises:
+        ValueError: beta is not 0 and there is no reference to measure from, or a bonus and no entropy.
     """
+    if objective.beta != 0 and reference_logprobs_M is None:
+        raise ValueError(f"beta is {objective.beta:g}, but there are no log-probs of a reference")
+    if objective.entropy_bonus != 0 and entropy_M is None:
+        raise ValueError("an entropy bonus needs the entropy of each token")
     log_ratio_M = objective.log_ratio(policy_logprobs_M - old_logprobs_M, rollout_M, rollouts)
     ratio_M, clamped_M = ratio(log_ratio_M)
     surrogate_M = objective.surrogate(ratio_M, advantages_M, policy_logprobs_M)
     per_token_M = -surrogate_M if correction_M is None else -surrogate_M * correction_M
-    kl_M = None
+    kl_M = kl_capped_M = None
     if reference_logprobs_M is not None:
-        kl_M = objective.kl(policy_logprobs_M, reference_logprobs_M)
+        kl_M = objective.kl(policy_logprobs_M, reference_logprobs_M, ratio_M)
+        leash_M, kl_capped_M = capped(
+            kl_M, rollout_M, rollouts, token=objective.kl_cap_token, rollout=objective.kl_cap_rollout
+        )
         if objective.beta != 0:
-            per_token_M = per_token_M + objective.beta * kl_M
-    if objective.entropy_bonus != 0:
-        assert entropy_M is not None, "an entropy bonus needs the entropy of each token"
+            per_token_M = per_token_M + objective.beta * leash_M
+    if objective.entropy_bonus != 0 and entropy_M is not None:
         per_token_M = per_token_M - objective.entropy_bonus * entropy_M
     return TokenTerms(
         loss=(weights_M * per_token_M).sum(),
         surrogate_M=surrogate_M.detach(),
         ratio_M=ratio_M.detach(),
         clamped_M=clamped_M,
+        log_ratio_M=log_ratio_M.detach(),
         kl_M=None if kl_M is None else kl_M.detach(),
+        kl_capped_M=kl_capped_M,
     )
 
 

@@ -42,9 +42,12 @@ METRICS: Mapping[str, str] = {
     "advantage/mean": "Mean over the rollouts in the loss of the mean advantage of their trained tokens.",
     "advantage/std": "Population std over the rollouts in the loss of the mean advantage of their trained tokens.",
     "kl/token_mean": "Mean over trained tokens of the KL estimate between policy and reference, in nats per token; "
-    "over all updates of the step, of which the first sees the policy that sampled.",
+    "over all updates of the step, of which the first sees the policy that sampled. With the KL in the reward: of that "
+    "policy alone, over the rollouts that have a reward. Before any cap.",
     "kl/rollout_mean": "Mean over rollouts of the KL estimate summed over their tokens, in nats per rollout.",
-    "kl/beta": "Coefficient of the KL in the loss at this step.",
+    "kl/capped_fraction": "Share of trained tokens whose KL was held by objective.kl.cap_token or cap_rollout, so that "
+    "it has no gradient there.",
+    "kl/beta": "Coefficient of the KL at this step.",
     "policy/loss": "The loss that was minimised, aggregated as configured, KL and entropy terms included.",
     "policy/token_loss": "Mean over trained tokens of the negative surrogate alone, whatever the aggregation.",
     "policy/entropy": "Mean entropy over the sampled tokens of the temperature-scaled, untruncated policy, in nats.",
@@ -52,10 +55,12 @@ METRICS: Mapping[str, str] = {
     "ratio/min": "Smallest probability ratio of policy to old policy over trained tokens.",
     "ratio/max": "Largest probability ratio of policy to old policy over trained tokens.",
     "ratio/clamped_count": "Trained tokens whose log-ratio was beyond +-20 and was clamped.",
+    "ratio/log_std": "Population std over trained tokens of log rho; for a ratio over the response, all of its tokens "
+    "have the same.",
     "clip/low_fraction": "Share of trained tokens with negative advantage whose ratio fell below the lower bound, "
     "of all trained tokens.",
     "clip/high_fraction": "Share of trained tokens with positive advantage whose ratio rose above the upper bound, "
-    "of all trained tokens.",
+    "of all trained tokens; for cispo those of either sign whose weight was held at its bound.",
     "dpo/loss": "Mean loss of the step's pairs (method dpo).",
     "dpo/accuracy": "Share of the step's pairs whose chosen response has the higher implied reward; a tie counts one "
     "half, so the reference itself has 0.5.",
@@ -67,6 +72,7 @@ METRICS: Mapping[str, str] = {
     "length/min": "Shortest response, in tokens.",
     "length/max": "Longest response, in tokens.",
     "length/truncated_fraction": "Share of responses that the limit of new tokens cut off.",
+    "sampler/temperature": "What logits were divided by, in sampling and in training.",
     "precision/gap_abs_mean": "Mean absolute change of log-probs, in nats, when layers compute in model.precision "
     "instead of float32, on tokens of the first prompts; on step 1, absent in float32.",
     "precision/gap_abs_max": "The largest of those changes, in nats.",

@@ -104,14 +104,14 @@ SCHEMA = pa.schema(
         _field(
             "old_logprob",
             _list(pa.float32()),
-            f"Log-probability in nats under the policy that began the batch, untruncated, {_TOKENS}; NaN when the "
-            "rollout did not enter the loss.",
+            f"Log-probability in nats under the policy that began the batch, untruncated, {_TOKENS}; NaN when it "
+            "was not scored, as where the rollout did not enter the loss.",
         ),
         _field(
             "ref_logprob",
             _list(pa.float32()),
-            f"Log-probability in nats under the reference, {_TOKENS}; NaN when the rollout did not enter the "
-            "loss, null when no reference was used.",
+            f"Log-probability in nats under the reference, {_TOKENS}; NaN when it was not scored, as where the "
+            "rollout did not enter the loss; null when no reference was used.",
             nullable=True,
         ),
         _field(

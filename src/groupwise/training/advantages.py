@@ -28,6 +28,8 @@ class Judged:
     """Which rollouts have a reward, so that they count in their group's mean and spread."""
     in_loss_G: NDArray[np.bool_]
     """Which rollouts enter the loss and its divisors."""
+    scored_G: NDArray[np.bool_]
+    """Which rollouts need log-probs: those in the loss, and with the KL in the reward all that have one."""
     zero_spread: bool
     """The rewards are all equal, or fewer than two are present."""
 
@@ -50,7 +52,14 @@ def judge(group: Group, objective: ObjectiveConfig) -> Judged:
         in_loss_G &= np.array([r.stop_reason is not StopReason.LENGTH for r in group.rollouts_G])
     if objective.zero_spread == "drop" and flat:
         in_loss_G[:] = False
-    return Judged(group=group, counted_G=counted_G, in_loss_G=in_loss_G, zero_spread=flat)
+    kl_in_reward = objective.kl.place == "reward" and objective.kl.beta > 0
+    return Judged(
+        group=group,
+        counted_G=counted_G,
+        in_loss_G=in_loss_G,
+        scored_G=counted_G if kl_in_reward else in_loss_G,
+        zero_spread=flat,
+    )
 
 
 def judge_all(groups: Sequence[Group], objective: ObjectiveConfig) -> list[Judged]:
@@ -62,6 +71,7 @@ def advantages(
     judged: Sequence[Judged],
     estimate: Estimator,
     *,
+    penalties: Sequence[PerToken] | None = None,
     values: Sequence[Sequence[NDArray[Any]]] | None = None,
     greedy_rewards: Sequence[float] | None = None,
 ) -> list[PerToken]:
@@ -72,6 +82,7 @@ def advantages(
     Args:
         judged: the batch.
         estimate: the estimator with its settings.
+        penalties: per group and rollout what the KL takes off the reward at each token [T]; None for nothing.
         values: per group and rollout what a critic expects at each token [T]; None without a critic. Only those of
             rollouts in the loss are looked at.
         greedy_rewards: per group the reward of a greedy rollout of its prompt; None when none was sampled.
@@ -89,7 +100,7 @@ def advantages(
     ]
     found = [[np.zeros(len(rollout.token_ids_T)) for rollout in one.group.rollouts_G] for one in judged]
     if members:
-        evidence = _evidence(judged, members, values, greedy_rewards)
+        evidence = _evidence(judged, members, penalties, values, greedy_rewards)
         try:
             estimated = estimate(evidence)
         except ValueError as error:
@@ -103,20 +114,24 @@ def advantages(
 def _evidence(
     judged: Sequence[Judged],
     members: Sequence[tuple[int, int]],
+    penalties: Sequence[PerToken] | None,
     values: Sequence[Sequence[NDArray[Any]]] | None,
     greedy_rewards: Sequence[float] | None,
 ) -> Evidence:
     """What the chosen rollouts show, as (group, rollout) pairs."""
-    rewards_N = np.array([judged[g].group.verdicts_G[i].reward for g, i in members], dtype=np.float64)
+    task_N = np.array([judged[g].group.verdicts_G[i].reward for g, i in members], dtype=np.float64)
     masks = [judged[g].group.rollouts_G[i].trainable_T for g, i in members]
     lengths_N = np.array([int(mask.sum()) for mask in masks], dtype=np.int64)
-    rewards_NT = tuple(
-        _at_the_end(reward, length) for reward, length in zip(rewards_N, lengths_N, strict=True)
-    )
+    rewards_NT = tuple(_at_the_end(reward, length) for reward, length in zip(task_N, lengths_N, strict=True))
+    rewards_N = task_N
+    if penalties is not None:
+        off_NT = [penalties[g][i][mask] for (g, i), mask in zip(members, masks, strict=True)]
+        rewards_NT = tuple(r - off for r, off in zip(rewards_NT, off_NT, strict=True))
+        rewards_N = task_N - np.array([off.sum() for off in off_NT])
     return Evidence(
         rewards_N=rewards_N,
         rewards_NT=rewards_NT,
-        task_rewards_N=rewards_N,
+        task_rewards_N=task_N,
         groups_N=np.array([g for g, _ in members], dtype=np.int64),
         lengths_N=lengths_N,
         values_NT=None

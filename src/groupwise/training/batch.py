@@ -95,12 +95,15 @@ class MicroBatch:
 def rows_of(
     groups: Sequence[TrainingGroup],
     correction: Callable[[Rollout, NDArray[np.float32]], NDArray[np.float32]] | None,
+    *,
+    reference: bool = True,
 ) -> list[Row]:
     """The rollouts in the loss, group by group.
 
     Args:
         groups: the batch.
         correction: importance weights [T] of a rollout given its old log-probs; None when sampler and old are one.
+        reference: the reference's log-probs go along, where there are any.
     """
     rows = []
     for training in groups:
@@ -108,7 +111,7 @@ def rows_of(
             if not training.in_loss_G[i] or not rollout.trainable_T.any():
                 continue
             old_T = training.old_logprobs_GT[i]
-            reference = training.reference_logprobs_GT
+            referred = training.reference_logprobs_GT if reference else None
             rows.append(
                 Row(
                     prompt_ids=training.group.prompt.token_ids,
@@ -116,7 +119,7 @@ def rows_of(
                     advantages_T=training.advantages_GT[i],
                     weight=0.0,
                     old_logprobs_T=old_T,
-                    reference_logprobs_T=None if reference is None else reference[i],
+                    reference_logprobs_T=None if referred is None else referred[i],
                     correction_T=None if correction is None else correction(rollout, old_T),
                 )
             )

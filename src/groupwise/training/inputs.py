@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from groupwise import registry
 from groupwise.config import LoadedConfig, RunConfig
 from groupwise.config.choice import check_settings
-from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, SURROGATES
+from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
 from groupwise.errors import ConfigError, DataError
 from groupwise.objective.estimator import Estimator
 from groupwise.objective.kl import KL_ESTIMATORS
@@ -45,6 +46,8 @@ class Inputs:
     """Where the surrogate's bounds bite; None for a surrogate without bounds."""
     clip_width: float | None
     """How far the ratio may move before a bound bites; None for a surrogate without bounds."""
+    control_kl: Callable[..., Any]
+    """The KL controller's rule with its settings."""
 
     @property
     def config(self) -> RunConfig:
@@ -156,6 +159,7 @@ def objective_of(config: RunConfig, base: Path) -> dict[str, Any]:
         ("advantage", ADVANTAGES, chosen.advantage),
         ("surrogate", SURROGATES, chosen.surrogate),
         ("aggregation", AGGREGATIONS, chosen.aggregation),
+        ("kl.controller", KL_CONTROLLERS, chosen.kl.controller),
     ):
         function = registry.find(package, choice.name, base=base)
         try:
@@ -166,22 +170,30 @@ def objective_of(config: RunConfig, base: Path) -> dict[str, Any]:
             functions[key] = Estimator(function, settings)
             continue
         functions[key] = registry.bind(function, settings)
-        if key == "surrogate" and choice.name == "clip":
-            from groupwise.objective.surrogates.clip import outside
-
-            bounds = {name: settings[name] for name in ("low", "high")}
-            functions["outside"] = functools.partial(outside, **bounds)
-            functions["clip_width"] = min(bounds.values())
+        if key == "surrogate":
+            outside, width = (_beside(function, name, settings) for name in ("outside", "width"))
+            functions |= {"outside": outside, "clip_width": None if width is None else width()}
     return {
         "estimate": functions["advantage"],
         "aggregate": functions["aggregation"],
-        "outside": functions.get("outside"),
-        "clip_width": functions.get("clip_width"),
+        "outside": functions["outside"],
+        "clip_width": functions["clip_width"],
+        "control_kl": functions["kl.controller"],
         "objective": Objective(
             log_ratio=RATIOS[chosen.ratio],
             surrogate=functions["surrogate"],
             kl=KL_ESTIMATORS[chosen.kl.estimator],
-            beta=chosen.kl.beta,
+            beta=chosen.kl.beta if chosen.kl.place == "loss" else 0.0,
+            kl_cap_token=chosen.kl.cap_token,
+            kl_cap_rollout=chosen.kl.cap_rollout,
             entropy_bonus=chosen.entropy_bonus,
         ),
     }
+
+
+def _beside(function: Callable[..., Any], name: str, chosen: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """Another function of the same module, with those of the settings that it has; None when it is not there."""
+    other = vars(sys.modules[function.__module__]).get(name)
+    if other is None:
+        return None
+    return functools.partial(other, **{key: chosen[key] for key in registry.settings(other)})

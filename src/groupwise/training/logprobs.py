@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from groupwise.config.objective import ObjectiveConfig
+from groupwise.config.objective import KLConfig, ObjectiveConfig
+from groupwise.health.metric import Mean, Metric, combine
+from groupwise.objective.kl import KL_ESTIMATORS, capped
 from groupwise.objective.loss import sampler_correction
 from groupwise.records import Rollout, TrainingGroup
 from groupwise.rollouts.engine import Engine, Sampling
@@ -43,6 +45,16 @@ def corrector(objective: ObjectiveConfig) -> Callable[[Rollout, NDArray[np.float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Penalties:
+    """The KL of a batch, taken off its rewards."""
+
+    of_groups: list[PerToken]
+    """Per group and rollout, shape [T]: beta times the capped estimate; 0 where not trained or without a reward."""
+    metrics: dict[str, Metric]
+    """The KL under the names of docs/records.md."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Logprobs:
     """Of one group, per rollout and token, shape [T] each; NaN throughout a rollout that was not scored."""
 
@@ -59,7 +71,7 @@ def logprobs_of(
     reference: Forward | None,
     reference_weights: Callable[[], AbstractContextManager[None]] | None,
 ) -> list[Logprobs]:
-    """The log-probs that the update needs, of the rollouts in the loss.
+    """The log-probs that advantages and update need.
 
     Args:
         judged: the batch.
@@ -71,7 +83,7 @@ def logprobs_of(
         _Response(prompt_ids=j.group.prompt.token_ids, rollout=rollout)
         for j in judged
         for i, rollout in enumerate(j.group.rollouts_G)
-        if j.in_loss_G[i]
+        if j.scored_G[i]
     ]
     sampled = [r.rollout.sampler_logprobs_T for r in responses]
     old = iter(sampled if policy is None else score_responses(policy, responses))
@@ -86,6 +98,49 @@ def logprobs_of(
         )
         for j in judged
     ]
+
+
+def kl_penalties(
+    judged: Sequence[Judged], logprobs: Sequence[Logprobs], config: KLConfig, beta: float
+) -> Penalties | None:
+    """What the KL takes off the rewards, from the policy that begins the batch; None when it acts elsewhere.
+
+    Args:
+        judged: the batch.
+        logprobs: of the same groups; those of the reference are there.
+        config: estimator, place and caps.
+        beta: in force.
+    """
+    if config.place != "reward" or config.beta == 0:
+        return None
+    estimate = KL_ESTIMATORS[config.estimator]
+    found: list[PerToken] = []
+    metrics: list[dict[str, Metric]] = []
+    for j, of_group in zip(judged, logprobs, strict=True):
+        arrays = []
+        for i, rollout in enumerate(j.group.rollouts_G):
+            penalty_T = np.zeros(len(rollout.token_ids_T))
+            if j.counted_G[i] and of_group.reference_GT is not None and rollout.trainable_T.any():
+                trained_T = rollout.trainable_T
+                old_T, reference_T = (
+                    torch.from_numpy(array[i][trained_T].astype(np.float64))
+                    for array in (of_group.old_GT, of_group.reference_GT)
+                )
+                kl_T = estimate(old_T, reference_T, torch.ones_like(old_T))
+                one = torch.zeros(len(kl_T), dtype=torch.int64)
+                held_T, capped_T = capped(kl_T, one, 1, token=config.cap_token, rollout=config.cap_rollout)
+                penalty_T[trained_T] = beta * held_T.numpy()
+                total = float(kl_T.sum())
+                metrics.append(
+                    {
+                        "kl/token_mean": Mean(total, len(kl_T)),
+                        "kl/rollout_mean": Mean(total, 1),
+                        "kl/capped_fraction": Mean(float(capped_T.sum()), len(kl_T)),
+                    }
+                )
+            arrays.append(penalty_T)
+        found.append(tuple(arrays))
+    return Penalties(of_groups=found, metrics=combine(metrics))
 
 
 def training_groups(
@@ -107,6 +162,6 @@ def training_groups(
 
 def _per_rollout(judged: Judged, scored: Iterator[NDArray[np.float32]]) -> tuple[NDArray[np.float32], ...]:
     return tuple(
-        next(scored) if judged.in_loss_G[i] else np.full(len(rollout.token_ids_T), np.nan, dtype=np.float32)
+        next(scored) if judged.scored_G[i] else np.full(len(rollout.token_ids_T), np.nan, dtype=np.float32)
         for i, rollout in enumerate(judged.group.rollouts_G)
     )

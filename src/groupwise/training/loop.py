@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from groupwise.checkpoint.export import save_model
@@ -14,11 +14,10 @@ from groupwise.records import StepRecord, TrainingGroup
 from groupwise.rollouts.collect import collect
 from groupwise.training.advantages import advantages, judge_all
 from groupwise.training.batch import mini_batches
-from groupwise.training.logprobs import logprobs_of, training_groups
+from groupwise.training.logprobs import kl_penalties, logprobs_of, training_groups
 from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
-from groupwise.training.weights import learning_rate
 
 Groups = tuple[TrainingGroup, ...]
 
@@ -71,11 +70,12 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
     """One batch: its groups as they were trained on, and its metrics."""
     config = run.config
     clock: dict[str, Metric] = {}
+    run.begin(step - 1)
     prompts = [run.prompts[i] for i in run.order.next()]
     collected = collect(
         run.engine,
         prompts,
-        run.sampling,
+        replace(run.sampling, temperature=run.temperature.value),
         run.score(step - 1),
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
@@ -88,19 +88,21 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
             reference=run.reference_forward,
             reference_weights=run.reference_weights,
         )
-    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate))
-    rate = learning_rate(config.training, step - 1, run.steps)
-    run.optimizer.set_rate(rate)
+        penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
+    off = None if penalties is None else penalties.of_groups
+    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate, penalties=off))
     with timed(clock, "time/update_seconds"):
         rows = run.updater.rows(groups)
         parts = mini_batches(rows, config.training.mini_batches) * config.training.updates_per_batch
         updates = [run.updater.update(part, first=i == 0) for i, part in enumerate(parts)]
         run.engine.load_weights(run.updater.updates, run.policy.model)
     metrics = measure(groups) | combine(updates) | clock
+    metrics |= {} if penalties is None else penalties.metrics
     seconds = collected.generate_seconds
     metrics |= {
-        "kl/beta": Mean(config.objective.kl.beta, 1),
-        "training/learning_rate": Mean(rate, 1),
+        "kl/beta": Mean(run.kl.beta, 1),
+        "sampler/temperature": Mean(run.temperature.value, 1),
+        "training/learning_rate": Mean(run.optimizer.rate, 1),
         "training/updates": Mean(run.updater.updates, 1),
         "training/epoch": Mean(run.order.passes, 1),
         "tokens/trained": Total(sum(row.trainable_tokens for row in rows)),
@@ -109,6 +111,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "tokens/per_second": Mean(metrics["tokens/generated"].value, seconds),
     }
     metrics |= of_rewards(run.inputs.rewards.take_metrics())
+    run.kl.end(metrics)
     for kind, sentence in questions(step, metrics, run.updater.clip_width):
         run.recorder.notice(kind, sentence)
     return tuple(groups), metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -30,9 +30,10 @@ from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.training.inputs import Inputs
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.recorder import Recorder
+from groupwise.training.schedules import KLController, Temperature
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
 from groupwise.training.step import Forward, Updater
-from groupwise.training.weights import Optimizer
+from groupwise.training.weights import Optimizer, learning_rate
 
 _ROUNDING_PROMPTS = 8
 
@@ -69,6 +70,10 @@ class Run:
     """Scores the reference's; None without a reference."""
     reference_weights: Callable[[], AbstractContextManager[None]] | None
     """Context with the reference's weights; None without a reference."""
+    kl: KLController
+    """The KL coefficient from step to step."""
+    temperature: Temperature
+    """The sampling temperature from step to step."""
     recorder: Recorder
     """Writes the records."""
 
@@ -81,6 +86,14 @@ class Run:
     def folder(self) -> RunFolder:
         """Where everything is written."""
         return self.recorder.folder
+
+    def begin(self, step: int) -> None:
+        """Set what changes by rule for a step, 0 for the first: learning rate, temperature, KL coefficient."""
+        self.optimizer.set_rate(learning_rate(self.config.training, step, self.steps))
+        self.temperature.begin(step)
+        beta = self.kl.begin(step)
+        if self.updater.kl_in_loss:
+            self.updater.objective = replace(self.updater.objective, beta=beta)
 
     def score(
         self, step: int, *, training: bool = True
@@ -142,16 +155,11 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     )
     steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
-    forward = forward_of(scorer, config)
+    temperature = Temperature(config.rollout)
+    forward = forward_of(scorer, config, temperature)
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
-    reference = reference_forward = None
-    if config.objective.kl.beta > 0:
-        reference = build_reference(policy, reference=config.reference, lora=config.lora)
-        if reference.model is policy.model:
-            reference_forward = forward
-        else:
-            reference_forward = forward_of(reference_scorer(reference, policy, scorer, longest), config)
+    reference_forward, reference_weights = _reference(config, policy, forward, longest)
     return Run(
         inputs=inputs,
         policy=policy,
@@ -171,11 +179,14 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
             outside=inputs.outside,
             clip_width=inputs.clip_width,
             correct=None if sampler_serves else corrector(config.objective),
+            kl_in_loss=config.objective.kl.place == "loss",
         ),
         optimizer=optimizer,
         old_forward=None if sampler_serves else forward,
         reference_forward=reference_forward,
-        reference_weights=None if reference is None else reference.weights,
+        reference_weights=reference_weights,
+        kl=KLController(inputs.control_kl, config.objective.kl.beta),
+        temperature=temperature,
         # Last, so that a run that cannot start leaves no folder and removes no earlier run.
         recorder=open_recorder(
             inputs.loaded,
@@ -187,6 +198,19 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
             python_rewards=inputs.rewards.from_python,
         ),
     )
+
+
+def _reference(
+    config: RunConfig, policy: Policy, forward: Forward, longest_tokens: int
+) -> tuple[Forward | None, Callable[[], AbstractContextManager[None]] | None]:
+    """What scores with the reference, and the context in which it does; both None where beta is 0."""
+    if config.objective.kl.beta == 0:
+        return None, None
+    reference = build_reference(policy, reference=config.reference, lora=config.lora)
+    if reference.model is policy.model:
+        return forward, reference.weights
+    own = reference_scorer(reference, policy, forward.scorer, longest_tokens)
+    return forward_of(own, config, forward.temperature), reference.weights
 
 
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
@@ -329,11 +353,11 @@ def open_recorder(
     return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say)
 
 
-def forward_of(scorer: TokenLogprobs, config: RunConfig) -> Forward:
+def forward_of(scorer: TokenLogprobs, config: RunConfig, temperature: Temperature) -> Forward:
     """A model's forward pass within the configured limits."""
     return Forward(
         scorer=scorer,
-        temperature=config.rollout.temperature,
+        temperature=temperature,
         tokens=config.training.micro_batch_tokens,
         rollouts=config.training.micro_batch_rollouts,
         device=next(scorer.model.parameters()).device,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from groupwise.config.training import TrainingConfig
-from groupwise.health.metric import Largest, Mean, Metric, Smallest, Total, combine
+from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total, combine
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.objective.loss import Objective, TokenTerms, policy_loss
 from groupwise.records import Rollout, TrainingGroup
@@ -24,6 +24,7 @@ from groupwise.training.batch import (
     split,
     weighted,
 )
+from groupwise.training.schedules import Temperature
 from groupwise.training.weights import GuardedStep, Optimizer
 
 
@@ -33,7 +34,7 @@ class Forward:
 
     scorer: TokenLogprobs
     """The model."""
-    temperature: float
+    temperature: Temperature
     """Of sampling, so that policy, old and reference are of the same distribution."""
     tokens: int
     """Unique tokens per forward pass."""
@@ -58,7 +59,7 @@ class Forward:
 
     def logprobs(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs and entropies of the trainable tokens, shape [M] each."""
-        logprobs, entropy = self.scorer(batch.families, temperature=self.temperature)
+        logprobs, entropy = self.scorer(batch.families, temperature=self.temperature.value)
         if len(batch.trainable) != len(logprobs):
             logprobs, entropy = logprobs[batch.trainable], entropy[batch.trainable]
         return logprobs, entropy
@@ -74,7 +75,7 @@ def score_responses(forward: Forward, responses: Sequence[Response]) -> list[NDA
         with torch.no_grad():
             shared = forward.scorer.shared
             for part in split(responses, tokens=forward.tokens, rollouts=forward.rollouts, shared=shared):
-                logprobs, _ = forward.scorer(families_of(part), temperature=forward.temperature)
+                logprobs, _ = forward.scorer(families_of(part), temperature=forward.temperature.value)
                 ends = np.cumsum([len(r.rollout.token_ids_T) for r in part])[:-1]
                 scored += np.split(logprobs.float().cpu().numpy(), ends)
     finally:
@@ -96,6 +97,7 @@ class Updater:
         outside: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]] | None = None,
         clip_width: float | None = None,
         correct: Callable[[Rollout, NDArray[np.float32]], NDArray[np.float32]] | None = None,
+        kl_in_loss: bool = True,
     ) -> None:
         """Take the parts.
 
@@ -110,6 +112,7 @@ class Updater:
             clip_width: how far the ratio may move before a bound bites; None for a surrogate without bounds.
             correct: a rollout and its old log-probs [T] to importance weights [T]; None when the sampler's log-probs
                 are the old ones.
+            kl_in_loss: the KL is a term of the loss; else it was taken off the rewards, and is not computed here.
         """
         self.forward = forward
         self.objective = objective
@@ -118,6 +121,7 @@ class Updater:
         self.outside = outside
         self.clip_width = clip_width
         self.correct = correct
+        self.kl_in_loss = kl_in_loss
         self.guard = GuardedStep(optimizer, config)
 
     @property
@@ -127,7 +131,7 @@ class Updater:
 
     def rows(self, groups: Sequence[TrainingGroup]) -> list[Row]:
         """The rollouts of a batch that are in the loss."""
-        return rows_of(groups, self.correct)
+        return rows_of(groups, self.correct, reference=self.kl_in_loss)
 
     def update(self, rows: Sequence[Row], *, first: bool = True) -> dict[str, Metric]:
         """One optimiser step on the rows of one optimiser batch.
@@ -192,6 +196,7 @@ class Updater:
             "ratio/max": Largest(float(terms.ratio_M.max())),
             "ratio/min": Smallest(float(terms.ratio_M.min())),
             "ratio/clamped_count": Total(float(terms.clamped_M.sum())),
+            "ratio/log_std": _spread(terms.log_ratio_M),
         }
         if self.outside is not None:
             low_M, high_M = self.outside(terms.ratio_M, batch.advantages_M)
@@ -200,9 +205,15 @@ class Updater:
         if terms.kl_M is not None:
             metrics["kl/token_mean"] = Mean(float(terms.kl_M.sum()), count)
             metrics["kl/rollout_mean"] = Mean(float(terms.kl_M.sum()), batch.rollouts)
+            metrics["kl/capped_fraction"] = Mean(float(terms.kl_capped_M.sum()), count)
         if batch.correction_M is not None:
             metrics["sampler/correction_mean"] = Mean(float(batch.correction_M.sum()), count)
         return metrics
+
+
+def _spread(values_M: torch.Tensor) -> Spread:
+    mean = float(values_M.mean())
+    return Spread(len(values_M), mean, float(((values_M - mean) ** 2).sum()))
 
 
 def _gap(gap_M: torch.Tensor) -> dict[str, Metric]:

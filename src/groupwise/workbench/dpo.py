@@ -32,6 +32,7 @@ from groupwise.training.batch import families_of
 from groupwise.training.loop import Result, timed
 from groupwise.training.measure import peak_memory_megabytes
 from groupwise.training.recorder import Recorder
+from groupwise.training.schedules import Temperature
 from groupwise.training.setup import forward_of, introduced, open_recorder, steps_of
 from groupwise.training.step import Forward, score_responses
 from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
@@ -115,7 +116,7 @@ def assemble(inputs: PreferenceInputs, *, console: Console | None = None) -> Pre
         held_out=held_out,
         order=order,
         steps=steps,
-        forward=forward_of(scorer, config),
+        forward=forward_of(scorer, config, Temperature(config.rollout)),
         optimizer=optimizer,
         guard=GuardedStep(optimizer, config.training),
         recorder=open_recorder(
@@ -216,7 +217,7 @@ def preference_terms(
 ) -> PreferenceTerms:
     """The loss of each pair of one forward pass, with gradient."""
     answers = [answer for pair in pairs for answer in pair.answers]
-    logprobs_M, _ = forward.scorer(families_of(answers), temperature=forward.temperature)
+    logprobs_M, _ = forward.scorer(families_of(answers), temperature=forward.temperature.value)
     lengths = [len(answer.rollout.token_ids_T) for answer in answers]
     sums = torch.stack([logprobs_T.sum() for logprobs_T in torch.split(logprobs_M, lengths)])
     known = torch.from_numpy(np.stack([reference[pair.prompt.id] for pair in pairs])).to(sums)

@@ -17,9 +17,10 @@ from groupwise import registry
 from groupwise.config import LoadedConfig, RunConfig, load, presets
 from groupwise.config.choice import Choice, check_settings
 from groupwise.config.load import leaves
-from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, SURROGATES
+from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
 from groupwise.errors import ConfigError
 from groupwise.objective import dpo, kl, ratios
+from groupwise.objective.estimator import Estimator
 from groupwise.rewards import build
 
 _WIDTH = 100
@@ -155,8 +156,8 @@ def loss(loaded: LoadedConfig) -> str:
     objective = config.objective
     aggregation = _formula(*_parts(AGGREGATIONS, objective.aggregation, loaded.base))
     terms = [f"-{'' if _old_is_sampler(config) else 'c_t '}S_t"]
-    if objective.kl.beta:
-        terms.append(f"+ {objective.kl.beta:g} KL_t")
+    if objective.kl.beta and objective.kl.place == "loss":
+        terms.append(f"+ {_beta(config)} KL_t")
     if objective.entropy_bonus:
         terms.append(f"{'-' if objective.entropy_bonus > 0 else '+'} {abs(objective.entropy_bonus):g} H_t")
     return f"{aggregation} [ {' '.join(terms)} ]"
@@ -184,11 +185,14 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
         found.append(Factor(name=name, formula=formula, keys=(f"objective.{name}",)))
         if name == "advantage":
             ratio = f"{ratios.FORMULAS[objective.ratio]}; log rho is held within +-{ratios.LOG_RATIO_LIMIT:g}"
-            found.append(Factor(name="ratio", formula=ratio, keys=("objective.ratio", "rollout.temperature")))
+            found.append(
+                Factor(
+                    name="ratio",
+                    formula=ratio,
+                    keys=("objective.ratio", "rollout.temperature", "rollout.temperature_schedule"),
+                )
+            )
             found.append(_old(config))
-    leash = f"KL_t = {kl.FORMULAS[objective.kl.estimator]}; {objective.kl.beta:g} KL_t in the {objective.kl.place}"
-    if objective.kl.beta == 0:
-        leash = "none: beta is 0, so no reference is loaded"
     bonus = "none"
     if objective.entropy_bonus:
         bonus = f"H_t = entropy of the policy at token t, times {objective.entropy_bonus:g}, subtracted from the loss"
@@ -201,13 +205,46 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
         "mask": "counted in its group, left out of the loss and of every divisor",
     }
     found += [
-        Factor(name="kl", formula=leash, keys=("objective.kl",)),
+        _leash(loaded),
         Factor(name="entropy", formula=bonus, keys=("objective.entropy_bonus",)),
         Factor(name="equal rewards", formula=flat, keys=("objective.zero_spread",)),
         Factor(name="truncated", formula=cut[objective.truncated], keys=("objective.truncated",)),
         _update(config),
     ]
     return found
+
+
+def _beta(config: RunConfig) -> str:
+    """The KL coefficient: a number, or its symbol where it changes."""
+    return f"{config.objective.kl.beta:g}" if config.objective.kl.controller.name == "fixed" else "beta"
+
+
+def _leash(loaded: LoadedConfig) -> Factor:
+    settings, keys = loaded.config.objective.kl, ("objective.kl",)
+    if settings.beta == 0:
+        return Factor(name="kl", formula="none: beta is 0, so no reference is loaded", keys=keys)
+    formula = f"KL_t = {kl.FORMULAS[settings.estimator]}"
+    for unit, cap in (("token", settings.cap_token), ("rollout", settings.cap_rollout)):
+        if cap is not None:
+            formula += f", at most {cap:g} per {unit}"
+    beta = _beta(loaded.config)
+    if settings.place == "loss":
+        formula += f"; {beta} KL_t in the loss"
+    elif _estimator(loaded).by_token:
+        formula += (
+            f" with policy_t = old_t; {beta} KL_t taken off the reward at token t, before the advantage"
+        )
+    else:
+        formula += f" with policy_t = old_t; {beta} sum_t KL_t taken off r_i before the advantage"
+    if beta == "beta":
+        rule = _formula(*_parts(KL_CONTROLLERS, settings.controller, loaded.base))
+        formula += f"; {rule}; it starts at {settings.beta:g}"
+    return Factor(name="kl", formula=formula, keys=keys)
+
+
+def _estimator(loaded: LoadedConfig) -> Estimator:
+    choice = loaded.config.objective.advantage
+    return Estimator(registry.find(ADVANTAGES, choice.name, base=loaded.base))
 
 
 def _old(config: RunConfig) -> Factor:
@@ -250,10 +287,15 @@ def _old_is_sampler(config: RunConfig) -> bool:
 
 def _legend(config: RunConfig) -> str:
     named = "policy_t, old_t and reference_t" if config.objective.kl.beta else "policy_t and old_t"
+    temperature, schedule = f"{config.rollout.temperature:g}", config.rollout.temperature_schedule
+    if schedule is not None:
+        temperature = f"T), T going from {temperature} to {schedule.final:g} over {schedule.steps} steps"
+    else:
+        temperature += ")"
     text = (
         "i counts the rollouts of an optimiser batch, 1..N (r, mean and std are over the rollouts of one prompt); t "
         "counts the trained tokens of rollout i, 1..T_i; S_t and what it is made of belong to token t of rollout i. "
-        f"{named} are log-probs of softmax(logits / {config.rollout.temperature:g})."
+        f"{named} are log-probs of softmax(logits / {temperature}."
     )
     return textwrap.fill(text, _WIDTH - 4, break_on_hyphens=False)
 

@@ -45,6 +45,8 @@ def hand_worked(module: ModuleType) -> None:
     )
     assert low.tolist() == [False, False, False, True, False, False]
     assert high.tolist() == [True, False, False, False, False, False]
+    assert module.width(low=0.2, high=0.28) == 0.2
+    assert module.width(low=4e-4, high=3e-4) == 3e-4
 
 
 def test_hand_worked_numbers() -> None:

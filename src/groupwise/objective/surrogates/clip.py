@@ -62,3 +62,13 @@ def outside(ratio_M: Tensor, advantages_M: Tensor, *, low: float, high: float) -
         Below and above, bool, shape [M] each.
     """
     return (ratio_M < 1.0 - low) & (advantages_M < 0), (ratio_M > 1.0 + high) & (advantages_M > 0)
+
+
+def width(*, low: float, high: float) -> float:
+    """How far rho may move from 1 before a bound bites, on the nearer side.
+
+    Args:
+        low: as in `clip`.
+        high: as in `clip`.
+    """
+    return min(low, high)
