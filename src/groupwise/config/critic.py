@@ -10,7 +10,7 @@ from groupwise.config.base import NonNegativeFloat, NonNegativeInt, PositiveFloa
 
 
 class CriticConfig(Section):
-    """What expects the rewards still to come, token by token. It is there when `objective.advantage` asks for values."""
+    """What expects the reward still to come, at each token. Only an advantage that asks for values has one."""
 
     backbone: Literal["own", "policy"] = Field(
         default="own",
@@ -22,7 +22,8 @@ class CriticConfig(Section):
     )
     clip: PositiveFloat | None = Field(
         default=0.2,
-        description="How far a value may move within a batch before its loss is held, in units of reward; null: freely.",
+        description="How far a value may move within a batch before its loss is held, in units of reward; null: no "
+        "bound.",
     )
     warmup_steps: NonNegativeInt = Field(
         default=0, description="First steps in which the critic alone learns and the policy stays as it is."

@@ -12,6 +12,7 @@ from typing import Any
 from groupwise import registry
 from groupwise.config import LoadedConfig, RunConfig
 from groupwise.config.choice import check_settings
+from groupwise.config.critic import CriticConfig
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
 from groupwise.errors import ConfigError, DataError
 from groupwise.objective.estimator import Estimator
@@ -168,6 +169,10 @@ def objective_of(config: RunConfig, base: Path) -> dict[str, Any]:
             raise ConfigError(f"objective.{key}: {error}") from None
         if key == "advantage":
             functions[key] = Estimator(function, settings)
+            if "values" not in functions[key].needs and config.critic != CriticConfig():
+                raise ConfigError(
+                    f"critic is set, but the advantage {choice.name} asks for no values, so there is none; remove it"
+                )
             continue
         functions[key] = registry.bind(function, settings)
         if key == "surrogate":

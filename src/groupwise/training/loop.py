@@ -12,7 +12,7 @@ from groupwise.checkpoint.export import save_model
 from groupwise.health.metric import Mean, Metric, Total, combine, values
 from groupwise.records import StepRecord, TrainingGroup
 from groupwise.rollouts.collect import collect
-from groupwise.training.advantages import advantages, judge_all
+from groupwise.training.advantages import advantages, judge_all, value_targets
 from groupwise.training.batch import mini_batches
 from groupwise.training.logprobs import kl_penalties, logprobs_of, training_groups
 from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes
@@ -79,6 +79,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         run.score(step - 1),
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
+        greedy="greedy_rewards" in run.inputs.estimate.needs,
     )
     judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
@@ -90,14 +91,21 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         )
         penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
     off = None if penalties is None else penalties.of_groups
-    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate, penalties=off))
+    expected = targets = None
+    if run.critic is not None:
+        with timed(clock, "time/critic_seconds"):
+            expected = run.critic.values(judged)
+        targets = value_targets(judged, run.inputs.estimate, penalties=off, values=expected)
+    estimated = advantages(judged, run.inputs.estimate, penalties=off, values=expected)
+    groups = training_groups(judged, logprobs, estimated, values=expected, targets=targets)
     with timed(clock, "time/update_seconds"):
         rows = run.updater.rows(groups)
         parts = mini_batches(rows, config.training.mini_batches) * config.training.updates_per_batch
-        updates = [run.updater.update(part, first=i == 0) for i, part in enumerate(parts)]
+        updates = [run.update(part, step, first=i == 0) for i, part in enumerate(parts)]
         run.engine.load_weights(run.updater.updates, run.policy.model)
     metrics = measure(groups) | combine(updates) | clock
     metrics |= {} if penalties is None else penalties.metrics
+    metrics |= {} if run.critic is None else run.critic.measure(rows)
     seconds = collected.generate_seconds
     metrics |= {
         "kl/beta": Mean(run.kl.beta, 1),

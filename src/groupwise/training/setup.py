@@ -16,6 +16,7 @@ from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
 from groupwise.health.metric import Largest, Mean, Metric
 from groupwise.model.checkpointing import checkpoint_layers
+from groupwise.model.critic import build_critic
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.reference import Reference, build_reference
@@ -27,6 +28,8 @@ from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, create, refuse, write_manifest
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.rollouts.in_process import InProcessEngine
+from groupwise.training.batch import Row as BatchRow
+from groupwise.training.critic import ValueTrainer
 from groupwise.training.inputs import Inputs
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.recorder import Recorder
@@ -74,6 +77,8 @@ class Run:
     """The KL coefficient from step to step."""
     temperature: Temperature
     """The sampling temperature from step to step."""
+    critic: ValueTrainer | None
+    """Expects the reward still to come and learns to; None where the advantage asks for no values."""
     recorder: Recorder
     """Writes the records."""
 
@@ -91,9 +96,29 @@ class Run:
         """Set what changes by rule for a step, 0 for the first: learning rate, temperature, KL coefficient."""
         self.optimizer.set_rate(learning_rate(self.config.training, step, self.steps))
         self.temperature.begin(step)
+        if self.critic is not None:
+            self.critic.begin(step)
         beta = self.kl.begin(step)
         if self.updater.kl_in_loss:
             self.updater.objective = replace(self.updater.objective, beta=beta)
+
+    def update(self, rows: Sequence[BatchRow], step: int, *, first: bool) -> dict[str, Metric]:
+        """One update of everything that learns: the critic where there is one, then the policy.
+
+        Args:
+            rows: one optimiser batch.
+            step: 1 for the first.
+            first: see `Updater.update`.
+
+        Raises:
+            TrainingError: the loss or gradient was not finite `max_bad_steps` times in a row.
+        """
+        learned: dict[str, Metric] = {}
+        if self.critic is not None:
+            learned = self.critic.update(rows)
+            if self.critic.alone(step):
+                return learned
+        return learned | self.updater.update(rows, first=first)
 
     def score(
         self, step: int, *, training: bool = True
@@ -160,6 +185,10 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
     reference_forward, reference_weights = _reference(config, policy, forward, longest)
+    critic = _critic(inputs, policy, scorer, steps=steps, longest_tokens=longest)
+    if critic is not None:
+        notices.append(critic.introduced())
+        at_start |= critic.memory()
     return Run(
         inputs=inputs,
         policy=policy,
@@ -187,6 +216,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         reference_weights=reference_weights,
         kl=KLController(inputs.control_kl, config.objective.kl.beta),
         temperature=temperature,
+        critic=critic,
         # Last, so that a run that cannot start leaves no folder and removes no earlier run.
         recorder=open_recorder(
             inputs.loaded,
@@ -211,6 +241,22 @@ def _reference(
         return forward, reference.weights
     own = reference_scorer(reference, policy, forward.scorer, longest_tokens)
     return forward_of(own, config, forward.temperature), reference.weights
+
+
+def _critic(
+    inputs: Inputs, policy: Policy, scorer: TokenLogprobs, *, steps: int, longest_tokens: int
+) -> ValueTrainer | None:
+    """The critic, where the advantage asks for values."""
+    config = inputs.config
+    if "values" not in inputs.estimate.needs:
+        return None
+    if config.critic.warmup_steps >= steps:
+        raise ConfigError(
+            f"critic.warmup_steps is {config.critic.warmup_steps}, but the run has {steps} steps, so the policy would "
+            "never be trained; lower it"
+        )
+    critic = build_critic(policy, scorer, config.critic, longest_tokens=longest_tokens)
+    return ValueTrainer(critic, config.critic, config.training, steps=steps, policy=policy.model)
 
 
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:

@@ -89,10 +89,19 @@ class Optimizer:
 class GuardedStep:
     """Scales the gradient and changes the weights, unless the loss or the gradient is not finite."""
 
-    def __init__(self, optimizer: Optimizer, config: TrainingConfig) -> None:
-        """Take the optimiser, the limit on the gradient's norm, and the bound on bad steps in a row."""
+    def __init__(
+        self, optimizer: Optimizer, config: TrainingConfig, *, rate: str = "training.learning_rate"
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            optimizer: parameters and their update.
+            config: the limit on the gradient's norm, and the bound on bad steps in a row.
+            rate: the setting that the learning rate comes from, for messages.
+        """
         self.optimizer = optimizer
         self.config = config
+        self.rate = rate
         self.bad_in_a_row = 0
         self.updates = 0
 
@@ -113,7 +122,7 @@ class GuardedStep:
             if self.bad_in_a_row >= self.config.max_bad_steps:
                 raise TrainingError(
                     f"{self.bad_in_a_row} updates in a row were skipped, the last with loss {loss} and gradient norm "
-                    f"{norm}; the weights are those before them. Lower training.learning_rate, or look for extreme "
+                    f"{norm}; the weights are those before them. Lower {self.rate}, or look for extreme "
                     "log-probs in the last rollouts"
                 )
             return {"training/skipped_updates": Total(1)}
