@@ -226,6 +226,38 @@ def test_smoke_says_pass(groupwise: Callable[..., Said]) -> None:
     assert said.out.splitlines()[-1].startswith("PASS: the mean reward rose from ")
 
 
+def test_check_reward_ends_with_a_verdict_and_its_code(project: Path, groupwise: Callable[..., Said]) -> None:
+    rows = [{"prompt": f"What is {i} + 40?", "answer": str(i + 40)} for i in range(5)]
+    (project / "sums.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    said = groupwise("check-reward", "numeric", "--data", "sums.jsonl")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[-1].startswith("verdict       sound: no fault in ")
+    said = groupwise("check-reward", "config.yaml", "--no-answer", "--json", "found.json")
+    assert (said.code, said.err) == (0, "")
+    assert json.loads((project / "found.json").read_text())["sound"]
+    (project / "ones.py").write_text(
+        "def ones(completions, **columns):\n    return [1.0] * len(completions)\n"
+    )
+    said = groupwise("check-reward", "ones.py:ones", "--data", "sums.jsonl", "--json", "-")
+    assert said.code == 1
+    assert [finding["name"] for finding in json.loads(said.out)["findings"]] == ["constant"]
+    assert said.err.splitlines()[-1] == "verdict       not sound: constant"
+
+
+def test_check_reward_refuses_what_cannot_be(project: Path, groupwise: Callable[..., Said]) -> None:
+    for words, why in (
+        (("--answer", "answer", "--no-answer"), "error: --answer and --no-answer contradict each other"),
+        (("--json", "train.jsonl"), "error: --json train.jsonl is train.jsonl, which is read here"),
+        (("--json", "."), "error: --json . is a folder"),
+        (("--rows", "0"), "error: Invalid value for '--rows'"),
+        (("--repeats", "1"), "error: Invalid value for '--repeats'"),
+        (("--anser", "x"), "error: groupwise check-reward has no option --anser; did you mean --answer?"),
+    ):
+        said = groupwise("check-reward", "numeric", "--data", "train.jsonl", *words)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(why)
+
+
 @pytest.fixture
 def pairs(project: Path) -> Path:
     (project / "pairs.yaml").write_text(

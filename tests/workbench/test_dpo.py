@@ -21,7 +21,6 @@ from groupwise.model.logprobs import plain_logprobs
 from groupwise.model.shared_prefix import Family
 from groupwise.model.tiny import write_tiny
 from groupwise.records.metrics_file import comparable, read_metrics, undocumented
-from groupwise.training.setup import forward_of
 from groupwise.workbench import dpo
 from groupwise.workbench.preferences import read_preferences
 
@@ -147,9 +146,7 @@ def test_loss_and_gradient_are_those_of_the_formula_however_the_batch_is_divided
     expected.backward()
     right = flat()
     for tokens, rollouts in ((8192, None), (8192, 2), (60, None), (8192, 7)):
-        changed = replace(
-            run, forward=replace(forward_of(run.forward.scorer, run.config), tokens=tokens, rollouts=rollouts)
-        )
+        changed = replace(run, forward=replace(run.forward, tokens=tokens, rollouts=rollouts))
         metrics = dpo.update(changed, run.pairs[:8], reference)
         assert metrics["dpo/loss"].value == pytest.approx(expected.item(), rel=tolerance)
         assert float((flat() - right).norm() / right.norm()) < tolerance

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from groupwise.cli.check import check
+from groupwise.cli.check_reward import check_reward
 from groupwise.cli.eval import evaluate
 from groupwise.cli.explain import explain
 from groupwise.cli.init import init
@@ -47,6 +48,7 @@ for _name, _verb in (
     ("sample", sample),
     ("explain", explain),
     ("check", check),
+    ("check-reward", check_reward),
     ("init", init),
 ):
     app.command(_name)(_verb)

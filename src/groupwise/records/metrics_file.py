@@ -176,6 +176,27 @@ class MetricsFile:
                 f"{self.path} cannot be written: {error.strerror or error}; what it held before is intact"
             ) from error
 
+    @property
+    def size_bytes(self) -> int:
+        """How long the file is."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def cut(self, size_bytes: int) -> None:
+        """Forget what was written behind the first `size_bytes`.
+
+        Raises:
+            RunFolderError: the file is shorter, or cannot be cut.
+        """
+        if self.size_bytes < size_bytes:
+            raise RunFolderError(
+                f"{self.path} has {self.size_bytes} bytes, fewer than the {size_bytes} it had; it was changed, or lost "
+                "its end with the power; go back to an earlier checkpoint"
+            )
+        try:
+            self._file.truncate(size_bytes)
+        except OSError as error:
+            raise RunFolderError(f"{self.path} cannot be written: {error.strerror or error}") from error
+
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._file.close()

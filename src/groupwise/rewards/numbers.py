@@ -36,7 +36,7 @@ _PLAIN = _Plain(
     {ord(c): "-" for c in "\u2212\u2013\u2010\u2011\ufe63\uff0d"}
     | {ord(c): _NBSP for c in "\u202f\u2007\u2008\u2009\u066c"}
     | {ord(c): "'" for c in "\u2019"}
-    | {ord("\u3000"): " ", ord("\u066b"): ".", ord("\u2044"): "/", ord("\u2217"): "*"}
+    | {ord("\u3000"): " ", ord("\u3002"): ".", ord("\u066b"): ".", ord("\u2044"): "/", ord("\u2217"): "*"}
     | {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 0xFF0D}  # full-width ASCII
 )
 _LATEX = ((r"\!", ""), ("{,}", ","), (r"\,", _NBSP), (r"\%", "%"), (r"\$", "$"))
@@ -97,10 +97,17 @@ _SPACED = re.compile(
 _RELATED = re.compile(r"[<>≤≥≠±+]|(?<!\\)[()]|\\(?:pm|[lg]eq?|neq?)(?![a-z])")
 
 
+def characters(text: str) -> str:
+    """The text with other scripts' digits, minus signs and spaces in ASCII, and without what cannot be seen.
+
+    Spaces that do not break become U+00A0. Superscripts and vulgar fractions stay what they are.
+    """
+    return text if text.isascii() else text.translate(_PLAIN)
+
+
 def plain(text: str) -> str:
     """The text with other scripts' digits, minus signs, spaces and LaTeX's spacing spelled in ASCII."""
-    if not text.isascii():
-        text = text.translate(_PLAIN)
+    text = characters(text)
     if "\\" in text or "{," in text:
         for written, meant in _LATEX:
             text = text.replace(written, meant)

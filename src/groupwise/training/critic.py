@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from groupwise.config.critic import CriticConfig
 from groupwise.config.training import TrainingConfig
+from groupwise.errors import CheckpointError
 from groupwise.health.metric import Mean, Metric, Total, combine
 from groupwise.model.critic import Critic, memory_of
 from groupwise.objective.value_loss import value_loss
@@ -63,6 +65,30 @@ class ValueTrainer:
     def alone(self, step: int) -> bool:
         """True in the first steps, 1 for the first, in which the policy waits for the critic."""
         return step <= self.config.warmup_steps
+
+    def state(self) -> dict[str, Any]:
+        """The critic's trained weights, its optimiser, and its counts."""
+        trained = {name: p.detach() for name, p in self.critic.named_parameters() if p.requires_grad}
+        return {"weights": trained, "optimizer": self.optimizer.state(), "updates": self.guard.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `checkpoint.state.Stateful`.
+
+        Raises:
+            CheckpointError: of another critic.
+        """
+        own = {name: p for name, p in self.critic.named_parameters() if p.requires_grad}
+        saved = state["weights"]
+        if {name: list(p.shape) for name, p in saved.items()} != {n: list(p.shape) for n, p in own.items()}:
+            raise CheckpointError(
+                "the checkpoint's critic has other weights than this run's; resume with the model, lora and "
+                "critic.backbone that the run was started with"
+            )
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(saved[name])
+        self.optimizer.restore(state["optimizer"])
+        self.guard.restore(state["updates"])
 
     def values(self, judged: Sequence[Judged]) -> list[tuple[FloatArray, ...]]:
         """What the critic expects at every token of a batch, per group one array [T] per rollout.

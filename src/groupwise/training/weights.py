@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from groupwise.config.training import TrainingConfig
-from groupwise.errors import ConfigError, TrainingError
+from groupwise.errors import CheckpointError, ConfigError, TrainingError
 from groupwise.health.metric import Mean, Metric, Total
 
 
@@ -85,6 +87,29 @@ class Optimizer:
         """Change the weights."""
         self.adamw.step()
 
+    def state(self) -> dict[str, Any]:
+        """AdamW's moments and counts, by the number of the parameter; settings come from the configuration."""
+        return {"moments": self.adamw.state_dict()["state"], "shapes": self._shapes}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `checkpoint.state.Stateful`.
+
+        Raises:
+            CheckpointError: of other parameters.
+        """
+        if [list(each) for each in state["shapes"]] != self._shapes:
+            raise CheckpointError(
+                "the checkpoint's optimiser is of other weights than this run trains; resume with the model and the "
+                "lora section that the run was started with"
+            )
+        self.adamw.load_state_dict(
+            {"state": state["moments"], "param_groups": self.adamw.state_dict()["param_groups"]}
+        )
+
+    @property
+    def _shapes(self) -> list[list[int]]:
+        return [list(p.shape) for p in self.parameters]
+
 
 class GuardedStep:
     """Scales the gradient and changes the weights, unless the loss or the gradient is not finite."""
@@ -104,6 +129,14 @@ class GuardedStep:
         self.rate = rate
         self.bad_in_a_row = 0
         self.updates = 0
+
+    def state(self) -> dict[str, int]:
+        """How many updates were made, and how many were skipped in a row."""
+        return {"updates": self.updates, "bad_in_a_row": self.bad_in_a_row}
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """See `checkpoint.state.Stateful`."""
+        self.updates, self.bad_in_a_row = state["updates"], state["bad_in_a_row"]
 
     def apply(self, loss: float) -> dict[str, Metric]:
         """Take one optimiser step with the gradient that is there; without any gradient the weights stay.

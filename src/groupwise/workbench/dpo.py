@@ -29,8 +29,8 @@ from groupwise.records import StepRecord
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, refuse
 from groupwise.training.batch import families_of
-from groupwise.training.loop import Result, timed
-from groupwise.training.measure import peak_memory_megabytes
+from groupwise.training.loop import Result
+from groupwise.training.measure import peak_memory_megabytes, timed
 from groupwise.training.recorder import Recorder
 from groupwise.training.schedules import Temperature
 from groupwise.training.setup import forward_of, introduced, open_recorder, steps_of

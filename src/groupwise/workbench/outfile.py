@@ -18,7 +18,7 @@ STDOUT = Path("-")
 
 
 @contextmanager
-def replacing(path: Path, *, inputs: Sequence[Path] = ()) -> Iterator[TextIO]:
+def replacing(path: Path, *, inputs: Sequence[Path] = (), option: str = "--output") -> Iterator[TextIO]:
     """Open `path` for text at once, so that a place that cannot be written is found out before the work is done.
 
     What is written to a file appears under its name when the block ends; when it raises, the file stays as it was. Of
@@ -28,6 +28,7 @@ def replacing(path: Path, *, inputs: Sequence[Path] = ()) -> Iterator[TextIO]:
     Args:
         path: where to write.
         inputs: files that the work reads, which are not to be replaced; those that are not there do not matter.
+        option: how the path was given, for errors.
 
     Raises:
         DataError: a folder, one of the inputs, or a place that cannot be written; names the remedy.
@@ -37,7 +38,7 @@ def replacing(path: Path, *, inputs: Sequence[Path] = ()) -> Iterator[TextIO]:
         return
     try:
         mode = _mode(path)
-        _refuse(path, mode, inputs)
+        _refuse(path, mode, inputs, option)
         if mode is not None and not stat.S_ISREG(mode):
             with path.open("w", encoding="utf-8", newline="\n") as file:
                 yield file
@@ -54,7 +55,7 @@ def replacing(path: Path, *, inputs: Sequence[Path] = ()) -> Iterator[TextIO]:
             beside.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(
-            f"--output {path} cannot be written: {error.strerror or error}; name another file"
+            f"{option} {path} cannot be written: {error.strerror or error}; name another file"
         ) from error
 
 
@@ -66,13 +67,13 @@ def _mode(path: Path) -> int | None:
         return None
 
 
-def _refuse(path: Path, mode: int | None, inputs: Sequence[Path]) -> None:
+def _refuse(path: Path, mode: int | None, inputs: Sequence[Path], option: str) -> None:
     if mode is None:
         return
     if stat.S_ISDIR(mode):
-        raise DataError(f"--output {path} is a folder; name a file in it")
+        raise DataError(f"{option} {path} is a folder; name a file in it")
     if stat.S_ISBLK(mode):
-        raise DataError(f"--output {path} is a disk; name a file")
+        raise DataError(f"{option} {path} is a disk; name a file")
     for given in inputs:
         if given.exists() and given.samefile(path):
-            raise DataError(f"--output {path} is {given}, which is read here; name another file")
+            raise DataError(f"{option} {path} is {given}, which is read here; name another file")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import load, yaml
+from groupwise.config import LoadedConfig, load, yaml
 from groupwise.errors import ConfigError, DataError
 from groupwise.prompts.load import read_rows
 from groupwise.records import Verdict
@@ -38,9 +38,10 @@ def score_to_file(
     Raises:
         ConfigError, DataError, RewardError: names the place and the remedy.
     """
-    rewards = _build(reward, settings, columns)
+    loaded = configured(reward, settings, columns)
+    rewards = build(loaded.config.rewards, base=loaded.base)
     rows = [row.columns for row in read_rows(file)]
-    _check_columns(rewards, rows, file)
+    check_needs(rewards, rows, file)
     code = file_of(reward, base=Path.cwd())
     with replacing(output, inputs=[file] if code is None else [file, code]) as out:
         verdicts = score_rows(rewards, rows, place=file.name)
@@ -50,8 +51,22 @@ def score_to_file(
     return [_summary(verdicts), *([] if output == STDOUT else [f"wrote {output}"])]
 
 
-def _build(reward: str, settings: Sequence[str], columns: Sequence[str]) -> Rewards:
-    """The one reward; what `rewards[0]` is in a configuration is an option here."""
+def configured(
+    reward: str, settings: Sequence[str] = (), columns: Sequence[str] = (), overrides: Sequence[str] = ()
+) -> LoadedConfig:
+    """A configuration with one reward, whose failures leave out the rollout and end nothing.
+
+    What `rewards[0]` is in a configuration is an option of the command here, and errors are told in these words.
+
+    Args:
+        reward: a scorer's name, `module:function` or `file.py:function`, looked up from the working folder.
+        settings: `key=value` of the reward.
+        columns: `argument=column` where these differ.
+        overrides: `key=value` of the rest of the configuration.
+
+    Raises:
+        ConfigError: there is no such reward, or it has no such setting or column.
+    """
     entry = {
         "name": reward,
         "settings": {k: yaml.parse(v, place=f"--set {k}") for k, v in pairs(settings, "--set").items()},
@@ -59,14 +74,21 @@ def _build(reward: str, settings: Sequence[str], columns: Sequence[str]) -> Rewa
         "on_failure": "drop",
     }
     try:
-        return build(load({"rewards": [entry]}).config.rewards, base=Path.cwd())
+        loaded = load({"rewards": [entry]}, overrides)
+        build(loaded.config.rewards, base=loaded.base)
     except ConfigError as error:
         said = str(error).removeprefix("configuration: ").removeprefix("rewards[0]: ")
         said = said.replace("rewards[0].settings", "--set").replace("rewards[0].columns", "--column")
         raise ConfigError(said) from error.__cause__
+    return loaded
 
 
-def _check_columns(rewards: Rewards, rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+def check_needs(rewards: Rewards, rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Find out whether the rows hold what the rewards need, and name the option that helps.
+
+    Raises:
+        DataError: no row has a column that a reward needs.
+    """
     there = dict.fromkeys(name for row in rows for name in row)
     for label, needed in rewards.needs.items():
         for column in needed:

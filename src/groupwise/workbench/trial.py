@@ -62,13 +62,21 @@ def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None
         model = str(folder)
     if model is None:
         return _with_rollouts(load(file, overrides), source)
-    words = [
+    return _with_rollouts(load(file, [*model_words(model), *overrides]), source)
+
+
+def model_words(model: str) -> list[str]:
+    """The `key=value` words that put a model in the place of the configured one, with its own tokenizer and no adapter.
+
+    Args:
+        model: as `open_source` takes it.
+    """
+    return [
         f"model.name={_quoted(_model_name(model))}",
         "lora=null",
         "model.tokenizer=null",
         "model.revision=null",
     ]
-    return _with_rollouts(load(file, [*words, *overrides]), source)
 
 
 def _with_rollouts(loaded: LoadedConfig, source: str) -> LoadedConfig:

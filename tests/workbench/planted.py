@@ -1,0 +1,139 @@
+"""Rewards with one thing wrong each, and sound ones, as people write them."""
+
+import random
+import re
+import time
+from typing import Any
+
+
+def last_number(text: str) -> str | None:
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", text)
+    return numbers[-1] if numbers else None
+
+
+# Ten with a fault.
+
+
+def at_random(completions: list[str], **columns: Any) -> list[float]:
+    return [random.random() for _ in completions]
+
+
+def always_one(completions: list[str], **columns: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
+def holds_answer(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [float(gold in said) for said, gold in zip(completions, answer, strict=True)]
+
+
+def by_length(completions: list[str], **columns: Any) -> list[float]:
+    return [min(len(said) / 500, 1.0) for said in completions]
+
+
+def by_form(completions: list[str], **columns: Any) -> list[float]:
+    pattern = r"<think>.*</think>\s*<answer>.*</answer>"
+    return [float(re.fullmatch(pattern, said.strip(), re.DOTALL) is not None) for said in completions]
+
+
+def slowly(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    time.sleep(0.002 * len(completions))
+    return right(completions, answer)
+
+
+def nan_when_empty(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    scores = right(completions, answer)
+    return [score if said else float("nan") for score, said in zip(scores, completions, strict=True)]
+
+
+def ascii_only(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return right([said.encode("ascii").decode() for said in completions], answer)
+
+
+def searches_the_prompt(
+    prompts: list[str], completions: list[str], answer: list[str], **columns: Any
+) -> list[float]:
+    texts = [f"{prompt}\n{said}" for prompt, said in zip(prompts, completions, strict=True)]
+    return [float(gold in re.findall(r"\d+", text)) for text, gold in zip(texts, answer, strict=True)]
+
+
+def with_noise(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [score + random.gauss(0, 0.05) for score in right(completions, answer)]
+
+
+# Others of these kinds.
+
+
+def worn_out(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """Pays what it has paid before a little less."""
+    scores = []
+    for said, score in zip(completions, right(completions, answer), strict=True):
+        worn_out_seen[said] = worn_out_seen.get(said, 0) + 1
+        scores.append(score / worn_out_seen[said])
+    return scores
+
+
+worn_out_seen: dict[str, int] = {}
+
+
+def by_hash(completions: list[str], **columns: Any) -> list[float]:
+    return [sum(ord(c) * (i + 7) * 2654435761 for i, c in enumerate(said)) % 97 / 96 for said in completions]
+
+
+def either_way(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [
+        float(gold in said or said in gold) for said, gold in zip(completions, answer, strict=True)
+    ]  # case n02
+
+
+def any_number(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [float(gold in re.findall(r"\d+", said)) for said, gold in zip(completions, answer, strict=True)]
+
+
+def counts_words(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [
+        float(len(re.findall(rf"\b{re.escape(gold)}\b", said)))
+        for said, gold in zip(completions, answer, strict=True)
+    ]
+
+
+def one_short(completions: list[str], **columns: Any) -> list[float]:
+    return [0.5] * (len(completions) - 1)
+
+
+def none_ever(completions: list[str], **columns: Any) -> list[None]:
+    return [None] * len(completions)
+
+
+def against_the_batch(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    scores = right(completions, answer)
+    return [score - sum(scores) / len(scores) for score in scores]
+
+
+def in_thousands(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [1000.0 * score for score in right(completions, answer)]
+
+
+# Sound ones.
+
+
+def right(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [float(last_number(said) == gold) for said, gold in zip(completions, answer, strict=True)]
+
+
+async def right_later(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return right(completions, answer)
+
+
+def right_of_chat(completions: list[Any], answer: list[str], **columns: Any) -> list[float]:
+    return right([said[0]["content"] for said in completions], answer)
+
+
+def right_in_tags(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """0.2 for the form, 0.8 for the answer in it."""
+    scores = []
+    for said, gold in zip(completions, answer, strict=True):
+        found = re.fullmatch(
+            r"<think>\s*\S.*?</think>\s*<answer>\s*(\S.*?)\s*</answer>", said.strip(), re.DOTALL
+        )
+        scores.append(0.0 if found is None else 0.2 + 0.8 * (found[1] == gold))
+    return scores
