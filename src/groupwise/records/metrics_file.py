@@ -62,15 +62,15 @@ METRICS: Mapping[str, str] = {
     "of all trained tokens.",
     "clip/high_fraction": "Share of trained tokens with positive advantage whose ratio rose above the upper bound, "
     "of all trained tokens; for cispo those of either sign whose weight was held at its bound.",
-    "critic/loss": "Mean over trained tokens of the critic's loss, before each of its updates, in squared units of reward.",
-    "critic/clip_fraction": "Share of trained tokens whose value had moved beyond critic.clip, so that it had no gradient.",
+    "critic/loss": "Mean over trained tokens of the critic's loss at each of its updates, in squared units of reward.",
+    "critic/clip_fraction": "Share of trained tokens whose value had moved beyond critic.clip and had no gradient.",
     "critic/explained_variance": "1 - var(target - value) / var(target) over trained tokens, before the critic learned "
     "from the batch: 1 when it knew all, 0 when it knew no more than the mean; absent when all targets are equal.",
-    "critic/value_mean": "Mean over trained tokens of what the critic expected when the batch began, in units of reward.",
+    "critic/value_mean": "Mean over trained tokens of what the critic expected at the batch's start, in units of reward.",
     "critic/target_mean": "Mean over trained tokens of what the critic was to learn, in units of reward.",
     "critic/grad_norm": "Norm of the critic's gradient before it is scaled down, mean over the step's updates.",
     "critic/learning_rate": "Learning rate of the critic in this step.",
-    "critic/skipped_updates": "Updates of the critic skipped in this step since the loss or the gradient was not finite.",
+    "critic/skipped_updates": "Updates of the critic skipped in this step since loss or gradient was not finite.",
     "critic/memory_mb": "What the critic's weights, gradients and optimiser state take, activations left out, in "
     "megabytes of 2^20 bytes; on the first step.",
     "critic/memory_ratio": "The same as a share of what the policy takes: 1 doubles it; on the first step.",

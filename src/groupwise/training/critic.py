@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 
 from groupwise.config.critic import CriticConfig
 from groupwise.config.training import TrainingConfig
-from groupwise.errors import CheckpointError
+from groupwise.errors import CheckpointError, ConfigError
 from groupwise.health.metric import Mean, Metric, Total, combine
-from groupwise.model.critic import Critic, memory_of
+from groupwise.model.critic import Critic, build_critic, memory_of
+from groupwise.model.load import Policy
+from groupwise.model.logprobs import TokenLogprobs
 from groupwise.objective.value_loss import value_loss
 from groupwise.records import Rollout
 from groupwise.records.nouns import FloatArray
 from groupwise.training.advantages import Judged
 from groupwise.training.batch import AnyResponse, Row, families_of, split
+from groupwise.training.inputs import Inputs
 from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
 
 
@@ -195,6 +198,33 @@ class ValueTrainer:
             f"and optimiser state, {own.total / policy.total:.1%} of what the policy takes ({policy.total / 2**20:.1f} "
             "MB), activations left out"
         )
+
+
+def value_trainer(
+    inputs: Inputs, policy: Policy, scorer: TokenLogprobs, *, steps: int, longest_tokens: int
+) -> ValueTrainer | None:
+    """The critic of a run; None where its advantage asks for no values.
+
+    Args:
+        inputs: configuration and estimator.
+        policy: as loaded.
+        scorer: what scores the policy's responses.
+        steps: of the run.
+        longest_tokens: longest prompt and response together.
+
+    Raises:
+        ConfigError: the warm-up leaves the policy no step.
+    """
+    config = inputs.config
+    if "values" not in inputs.estimate.needs:
+        return None
+    if config.critic.warmup_steps >= steps:
+        raise ConfigError(
+            f"critic.warmup_steps is {config.critic.warmup_steps}, but the run has {steps} steps, so the policy would "
+            "never be trained; lower it"
+        )
+    critic = build_critic(policy, scorer, config.critic, longest_tokens=longest_tokens)
+    return ValueTrainer(critic, config.critic, config.training, steps=steps, policy=policy.model)
 
 
 def _trained(rows: Sequence[Row], name: str) -> NDArray[np.float64]:

@@ -19,7 +19,6 @@ from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
 from groupwise.health.metric import Largest, Mean, Metric
 from groupwise.model.checkpointing import checkpoint_layers
-from groupwise.model.critic import build_critic
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.reference import Reference, build_reference
@@ -32,7 +31,7 @@ from groupwise.records.run_folder import RunFolder, create, lock, refuse, write_
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.training.batch import Row as BatchRow
-from groupwise.training.critic import ValueTrainer
+from groupwise.training.critic import ValueTrainer, value_trainer
 from groupwise.training.inputs import Inputs
 from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
@@ -215,7 +214,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
     reference_forward, reference_weights = _reference(config, policy, forward, longest)
-    critic = _critic(inputs, policy, scorer, steps=steps, longest_tokens=longest)
+    critic = value_trainer(inputs, policy, scorer, steps=steps, longest_tokens=longest)
     if critic is not None:
         notices.append(critic.introduced())
         at_start |= critic.memory()
@@ -280,22 +279,6 @@ def _reference(
         return forward, reference.weights
     own = reference_scorer(reference, policy, forward.scorer, longest_tokens)
     return forward_of(own, config, forward.temperature), reference.weights
-
-
-def _critic(
-    inputs: Inputs, policy: Policy, scorer: TokenLogprobs, *, steps: int, longest_tokens: int
-) -> ValueTrainer | None:
-    """The critic, where the advantage asks for values."""
-    config = inputs.config
-    if "values" not in inputs.estimate.needs:
-        return None
-    if config.critic.warmup_steps >= steps:
-        raise ConfigError(
-            f"critic.warmup_steps is {config.critic.warmup_steps}, but the run has {steps} steps, so the policy would "
-            "never be trained; lower it"
-        )
-    critic = build_critic(policy, scorer, config.critic, longest_tokens=longest_tokens)
-    return ValueTrainer(critic, config.critic, config.training, steps=steps, policy=policy.model)
 
 
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
