@@ -66,7 +66,7 @@ METRICS: Mapping[str, str] = {
     "critic/clip_fraction": "Share of trained tokens whose value had moved beyond critic.clip and had no gradient.",
     "critic/explained_variance": "1 - var(target - value) / var(target) over trained tokens, before the critic learned "
     "from the batch: 1 when it knew all, 0 when it knew no more than the mean; absent when all targets are equal.",
-    "critic/value_mean": "Mean over trained tokens of what the critic expected at the batch's start, in units of reward.",
+    "critic/value_mean": "Mean over trained tokens of what the critic expected of the batch, in units of reward.",
     "critic/target_mean": "Mean over trained tokens of what the critic was to learn, in units of reward.",
     "critic/grad_norm": "Norm of the critic's gradient before it is scaled down, mean over the step's updates.",
     "critic/learning_rate": "Learning rate of the critic in this step.",
