@@ -73,6 +73,7 @@ def test_ten_planted_faults_are_each_named(data: Path, reward: str, fault: str, 
 
 SOUND: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a built-in scorer": ("numeric", "sums", {}),
+    "mathematics": ("math_answer", "sums", {}),
     "one of TRL's shape": ("planted:right", "sums", {}),
     "form and answer in one": ("planted:right_in_tags", "sums", {}),
     "a word between borders": ("contains", "dogs", {}),

@@ -47,6 +47,7 @@ class Rewards:
     Attributes:
         labels: one unique readable name per reward, in order.
         weighted: (label, weight) of each, in order.
+        formulas: what each adds to the total, in words; those that are only watched are left out.
         from_python: the labels of those that were given as Python functions.
         needs: label to the data columns that the reward cannot do without.
         by_group: the labels of those that compare the rollouts of a group with each other.
@@ -58,6 +59,7 @@ class Rewards:
         self._terms = tuple(f.term for f in functions)
         self.labels: tuple[str, ...] = tuple(f.label for f in functions)
         self.weighted: tuple[tuple[str, float], ...] = tuple((f.label, f.weight) for f in functions)
+        self.formulas: tuple[str, ...] = tuple(t.formula() for t in self._terms if t.weight != 0)
         self.from_python: tuple[str, ...] = tuple(f.label for f in functions if f.from_python)
         self.needs: dict[str, tuple[str, ...]] = {f.label: tuple(f.needed.values()) for f in functions}
         self.by_group: tuple[str, ...] = tuple(f.label for f in functions if f.by_group)
