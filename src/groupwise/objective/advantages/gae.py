@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 FORMULA = (
-    "A_t = sum_l ({gamma:g} {lam:g})^l d_(t+l),  d_t = r_t + {gamma:g} V_(t+1) - V_t,  V from the critic, "
+    "A_t = sum_l ({gamma:g} x {lam:g})^l d_(t+l),  d_t = r_t + {gamma:g} V_(t+1) - V_t,  V from the critic, "
     "whitened over the batch: {whiten}"
 )
 
