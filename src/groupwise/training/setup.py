@@ -220,6 +220,8 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         at_start |= critic.memory()
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
     recorder = _recorder(inputs, steps, notices, console, resumed)
+    if critic is not None:
+        critic.guard.report = recorder.fault
     run = Run(
         inputs=inputs,
         policy=policy,
@@ -240,6 +242,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
             clip_width=inputs.clip_width,
             correct=None if sampler_serves else corrector(config.objective),
             kl_in_loss=config.objective.kl.place == "loss",
+            report=recorder.fault,
         ),
         optimizer=optimizer,
         old_forward=None if sampler_serves else forward,
@@ -253,7 +256,8 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     )
     ProcessRandomness().seed(config.run.seed)
     if resumed is not None:
-        take_up(run, resumed)
+        take_up(run, resumed, prompts)
+        engine.load_weights(run.updater.updates, policy.model)
     return run
 
 
