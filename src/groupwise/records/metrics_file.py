@@ -63,7 +63,8 @@ METRICS: Mapping[str, str] = {
     "of all trained tokens; for cispo those of either sign whose weight was held at its bound.",
     "critic/loss": "Mean over trained tokens of the critic's loss at each of its updates, in squared units of reward.",
     "critic/clip_fraction": "Share of trained tokens whose value had moved beyond critic.clip and had no gradient.",
-    "critic/explained_variance": "1 - var(target - value) / var(target) over trained tokens, before the critic learned "
+    "critic/explained_variance": "What share of the targets' variance the critic knew, 1 - var(target - value) / "
+    "var(target) over trained tokens, before it learned "
     "from the batch: 1 when it knew all, 0 when it knew no more than the mean; absent when all targets are equal.",
     "critic/value_mean": "Mean over trained tokens of what the critic expected of the batch, in units of reward.",
     "critic/target_mean": "Mean over trained tokens of what the critic was to learn, in units of reward.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from groupwise.model.load import Policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.objective.value_loss import value_loss
 from groupwise.records import Rollout
+from groupwise.records.health_file import Fault
 from groupwise.records.nouns import FloatArray
 from groupwise.training.advantages import Judged
 from groupwise.training.batch import AnyResponse, Row, families_of, split
@@ -60,6 +61,11 @@ class ValueTrainer:
         self.training = training.model_copy(update={"learning_rate": config.learning_rate})
         self.optimizer = Optimizer(critic, self.training)
         self.guard = GuardedStep(self.optimizer, self.training, rate="critic.learning_rate")
+
+    def reporting(self, report: Callable[[Fault], None]) -> ValueTrainer:
+        """Itself, with somebody who is told why an update is skipped."""
+        self.guard.report = report
+        return self
 
     def begin(self, step: int) -> None:
         """Set the rate of a step, 0 for the first."""

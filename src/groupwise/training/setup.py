@@ -217,11 +217,8 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     critic = value_trainer(inputs, policy, scorer, steps=steps, longest_tokens=longest)
     if critic is not None:
         notices.append(critic.introduced())
-        at_start |= critic.memory()
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
     recorder = _recorder(inputs, steps, notices, console, resumed)
-    if critic is not None:
-        critic.guard.report = recorder.fault
     run = Run(
         inputs=inputs,
         policy=policy,
@@ -231,7 +228,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         held_out=held_out,
         order=order,
         steps=steps,
-        at_start=at_start,
+        at_start=at_start if critic is None else at_start | critic.memory(),
         updater=Updater(
             forward,
             inputs.objective,
@@ -250,7 +247,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         reference_weights=reference_weights,
         kl=KLController(inputs.control_kl, config.objective.kl.beta),
         temperature=temperature,
-        critic=critic,
+        critic=None if critic is None else critic.reporting(recorder.fault),
         recorder=recorder,
         keeper=Keeper(recorder.folder, config.checkpoint, policy),
     )
