@@ -207,7 +207,13 @@ class ValueTrainer:
 
 
 def value_trainer(
-    inputs: Inputs, policy: Policy, scorer: TokenLogprobs, *, steps: int, longest_tokens: int
+    inputs: Inputs,
+    policy: Policy,
+    scorer: TokenLogprobs,
+    notices: list[str],
+    *,
+    steps: int,
+    longest_tokens: int,
 ) -> ValueTrainer | None:
     """The critic of a run; None where its advantage asks for no values.
 
@@ -215,6 +221,7 @@ def value_trainer(
         inputs: configuration and estimator.
         policy: as loaded.
         scorer: what scores the policy's responses.
+        notices: what people are told at the start; a sentence on the critic is added.
         steps: of the run.
         longest_tokens: longest prompt and response together.
 
@@ -230,7 +237,9 @@ def value_trainer(
             "never be trained; lower it"
         )
     critic = build_critic(policy, scorer, config.critic, longest_tokens=longest_tokens)
-    return ValueTrainer(critic, config.critic, config.training, steps=steps, policy=policy.model)
+    trainer = ValueTrainer(critic, config.critic, config.training, steps=steps, policy=policy.model)
+    notices.append(trainer.introduced())
+    return trainer
 
 
 def _trained(rows: Sequence[Row], name: str) -> NDArray[np.float64]:

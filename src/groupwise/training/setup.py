@@ -214,9 +214,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
     reference_forward, reference_weights = _reference(config, policy, forward, longest)
-    critic = value_trainer(inputs, policy, scorer, steps=steps, longest_tokens=longest)
-    if critic is not None:
-        notices.append(critic.introduced())
+    critic = value_trainer(inputs, policy, scorer, notices, steps=steps, longest_tokens=longest)
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
     recorder = _recorder(inputs, steps, notices, console, resumed)
     run = Run(
