@@ -183,3 +183,35 @@ def test_skipped_steps_in_a_row_are_counted_over_an_interruption(tiny_run: Calla
     with pytest.raises(TrainingError, match="3 updates in a row"):
         train(run)
     assert len(faults(run)) == 1
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_value_of_the_critic(
+    tiny_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    run = tiny_run(
+        objective={"preset": "ppo", "kl": {"beta": 0.1}},
+        training={"steps": 3, "learning_rate": 1e-3, "max_bad_steps": 3},
+    )
+    assert run.critic is not None
+    right, calls = run.critic.values, 0
+
+    def wrong(judged: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        values = right(judged)
+        if calls == 1:
+            values[1][2][0] = value
+        return values
+
+    monkeypatch.setattr(run.critic, "values", wrong)
+    result = train(run)
+    assert result.series("training/skipped_updates")[0] == 1.0
+    (fault,) = faults(run)
+    assert (fault["source"], fault["rollouts"][0]["token"], fault["rollouts"][0]["group_index"]) == (
+        "value",
+        0,
+        2,
+    )
+    assert all(bool(p.isfinite().all()) for p in run.critic.critic.parameters())
+    assert finite(run)

@@ -33,6 +33,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lora": {"lora": {"rank": 4, "dropout": 0.2}},
     "no reference": {"objective": {"kl": {"beta": 0.0}}},
     "trainer's log-probs": {"rollout": {"top_p": 0.9}},
+    "critic": {"objective": {"preset": "ppo", "kl": {"beta": 0.05}}, "critic": {"learning_rate": 1e-3}},
+    "greedy baseline": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
 }
 
 
@@ -65,6 +67,8 @@ def resume(folder: Path, *words: str, reward: Callable[..., Any] = restless) -> 
         "lora",
         pytest.param("no reference", marks=pytest.mark.long),
         pytest.param("trainer's log-probs", marks=pytest.mark.long),
+        pytest.param("critic", marks=pytest.mark.long),
+        pytest.param("greedy baseline", marks=pytest.mark.long),
     ],
 )
 def test_stopped_anywhere_and_gone_on_with_it_is_the_same_run(tmp_path: Path, variant: str) -> None:

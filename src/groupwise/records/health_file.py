@@ -13,7 +13,8 @@ FIELDS: Mapping[str, str] = {
     "step": "Batch in which it was found; the first is 1.",
     "kind": "`skipped_update`: numbers that are not finite were kept from the weights.",
     "source": "Where they came from: `sampler log-prob`, `old log-prob`, `reference log-prob`, `policy log-prob`, "
-    "`advantage`, `value`, `correction`, `entropy`, `ratio overflow`, `KL overflow`, `extreme log-prob` or `gradient`.",
+    "`advantage`, `value`, `value target`, `correction`, `ratio overflow`, `KL overflow`, `extreme log-prob` or "
+    "`gradient`.",
     "sentence": "The same for people, with what was measured.",
     "rollouts": "The tokens that it came from, at most eight: `prompt_id`, `group_index`, `token` (its place in the "
     "response, from 0) and the `value` there.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from groupwise.records.nouns import FloatArray
 from groupwise.training.advantages import Judged
 from groupwise.training.batch import AnyResponse, Row, families_of, split
 from groupwise.training.inputs import Inputs
+from groupwise.training.non_finite import Seen, explain
 from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
 
 
@@ -138,13 +140,15 @@ class ValueTrainer:
         self.critic.train()
         loss = 0.0
         measured: list[dict[str, Metric]] = []
+        seen: list[Seen] = []
         for part in self._parts(rows):
             with torch.enable_grad():
-                share, metrics = self._loss(part, total)
+                share, metrics, values_M = self._loss(part, total)
                 torch.autograd.backward(share)
             loss += float(share.detach())
             measured.append(metrics)
-        applied = self.guard.apply(loss)
+            seen.append(_seen(part, values_M))
+        applied = self.guard.apply(loss, functools.partial(explain, seen))
         metrics = combine(measured)
         metrics["critic/skipped_updates"] = applied["training/skipped_updates"]
         if "grad/norm" in applied:
@@ -159,8 +163,8 @@ class ValueTrainer:
             shared=self.critic.scorer.shared,
         )
 
-    def _loss(self, rows: Sequence[Row], total: int) -> tuple[torch.Tensor, dict[str, Metric]]:
-        """The share of some rows in the loss of the batch, and what it was made of."""
+    def _loss(self, rows: Sequence[Row], total: int) -> tuple[torch.Tensor, dict[str, Metric], torch.Tensor]:
+        """The share of some rows in the loss of the batch, what it was made of, and the values, shape [M]."""
         trained = torch.from_numpy(np.concatenate([row.rollout.trainable_T for row in rows]))
         every_M = self.critic(families_of(rows))
         values_M = every_M[trained.to(every_M.device)]
@@ -169,10 +173,11 @@ class ValueTrainer:
         terms = value_loss(values_M, old_M, targets_M, clip=self.config.clip)
         count = len(values_M)
         loss: torch.Tensor = terms.loss_M.sum() / total
-        return loss, {
+        metrics: dict[str, Metric] = {
             "critic/loss": Mean(float(terms.loss_M.detach().sum()), count),
             "critic/clip_fraction": Mean(float(terms.clipped_M.sum()), count),
         }
+        return loss, metrics, values_M.detach()
 
     def measure(self, rows: Sequence[Row]) -> dict[str, Metric]:
         """How well the critic knew a batch before it learned from it."""
@@ -240,6 +245,17 @@ def value_trainer(
     trainer = ValueTrainer(critic, config.critic, config.training, steps=steps, policy=policy.model)
     notices.append(trainer.introduced())
     return trainer
+
+
+def _seen(rows: Sequence[Row], values_M: torch.Tensor) -> Seen:
+    """What is needed to say later where a number that is not finite came from."""
+    counts = torch.tensor([row.trainable_tokens for row in rows])
+    targets_M = torch.from_numpy(_trained(rows, "value_targets_T"))
+    return Seen(
+        rollouts=[row.rollout for row in rows],
+        rollout_M=torch.repeat_interleave(torch.arange(len(rows)), counts),
+        values={"value target": targets_M, "value": values_M},
+    )
 
 
 def _trained(rows: Sequence[Row], name: str) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from groupwise.training.batch import mini_batches
 from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
 from groupwise.training.logprobs import kl_penalties, logprobs_of, training_groups
-from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes, timed
+from groupwise.training.measure import measure, of_collecting, of_rewards, peak_memory_megabytes, timed
 from groupwise.training.non_finite import without_faults
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
@@ -126,24 +126,19 @@ def sample(run: Run, step: int) -> BatchInUse:
             reference=run.reference_forward,
             reference_weights=run.reference_weights,
         )
-        judged, fault = without_faults(judged, logprobs)
-        penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
-    off = None if penalties is None else penalties.of_groups
     expected = targets = None
     if run.critic is not None:
         with timed(clock, "time/critic_seconds"):
             expected = run.critic.values(judged)
+    judged, fault = without_faults(judged, logprobs, expected)
+    penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
+    off = None if penalties is None else penalties.of_groups
+    if expected is not None:
         targets = value_targets(judged, run.inputs.estimate, penalties=off, values=expected)
     estimated = advantages(judged, run.inputs.estimate, penalties=off, values=expected)
     groups = training_groups(judged, logprobs, estimated, values=expected, targets=targets)
-    metrics = measure(groups) | clock
+    metrics = measure(groups) | clock | of_collecting(collected)
     metrics |= {} if penalties is None else penalties.metrics
     metrics |= {} if fault is None else run.updater.guard.skip(fault)
-    seconds = collected.generate_seconds
-    metrics |= {
-        "time/generate_seconds": Total(seconds),
-        "time/reward_seconds": Total(collected.reward_seconds),
-        "tokens/per_second": Mean(metrics["tokens/generated"].value, seconds),
-    }
     metrics |= of_rewards(run.inputs.rewards.take_metrics())
     return BatchInUse(groups=tuple(groups), metrics=metrics)

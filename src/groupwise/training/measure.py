@@ -14,6 +14,7 @@ from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Tot
 from groupwise.records import Group, Rollout, StopReason, TrainingGroup
 from groupwise.records.nouns import NONE_APPLIES
 from groupwise.rewards.reward import Taken
+from groupwise.rollouts.collect import Collected
 
 
 def measure(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
@@ -56,6 +57,16 @@ def _mean_advantages(entry: TrainingGroup) -> list[float]:
         for i, rollout in enumerate(entry.group.rollouts_G)
         if entry.in_loss_G[i] and rollout.trainable_T.any()
     ]
+
+
+def of_collecting(collected: Collected) -> dict[str, Metric]:
+    """What sampling and scoring took."""
+    tokens = sum(len(r.token_ids_T) for group in collected.groups for r in group.rollouts_G)
+    return {
+        "time/generate_seconds": Total(collected.generate_seconds),
+        "time/reward_seconds": Total(collected.reward_seconds),
+        "tokens/per_second": Mean(tokens, collected.generate_seconds),
+    }
 
 
 def of_rewards(taken: Taken) -> dict[str, Metric]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.records import Rollout
@@ -35,9 +36,9 @@ class Seen:
     """Which of them each token is of."""
     values: Mapping[str, Tensor | None]
     """Shape [M] each, by source, causes before effects; None for what is not computed."""
-    clamped_M: Tensor
-    """True where the log-ratio was clamped."""
-    log_ratio_M: Tensor
+    clamped_M: Tensor | None = None
+    """True where the log-ratio was clamped; None without a ratio."""
+    log_ratio_M: Tensor | None = None
     """Before the clamp."""
 
 
@@ -73,31 +74,36 @@ def explain(seen: Sequence[Seen], loss: float, norm: float, gradients: Sequence[
 
 
 def without_faults(
-    judged: Sequence[Judged], logprobs: Sequence[Logprobs]
+    judged: Sequence[Judged],
+    logprobs: Sequence[Logprobs],
+    values: Sequence[Sequence[NDArray[Any]]] | None = None,
 ) -> tuple[list[Judged], Fault | None]:
-    """The batch as it is, or with nothing in the loss when a log-prob that advantages are made from is not finite.
+    """The batch as it is, or with nothing in the loss when a number that advantages are made from is not finite.
 
     Args:
         judged: the batch.
         logprobs: of the same groups.
+        values: per group and rollout what a critic expects at each token [T]; None without one.
 
     Returns:
         The batch, and what is wrong with it; None for nothing.
     """
-    for source in ("sampler log-prob", "old log-prob", "reference log-prob"):
+    for source in ("sampler log-prob", "old log-prob", "reference log-prob", "value"):
         offenders = []
-        for one, of_group in zip(judged, logprobs, strict=True):
-            for i in np.flatnonzero(one.scored_G).tolist():
-                rollout = one.group.rollouts_G[i]
-                scored_T = {
-                    "sampler log-prob": rollout.sampler_logprobs_T,
-                    "old log-prob": of_group.old_GT[i],
-                    "reference log-prob": None if of_group.reference_GT is None else of_group.reference_GT[i],
-                }[source]
-                if scored_T is not None:
-                    bad_T = rollout.trainable_T & ~np.isfinite(scored_T)
+        for g, (one, of_group) in enumerate(zip(judged, logprobs, strict=True)):
+            rollouts = one.group.rollouts_G
+            known_GT = {
+                "sampler log-prob": tuple(r.sampler_logprobs_T for r in rollouts),
+                "old log-prob": of_group.old_GT,
+                "reference log-prob": of_group.reference_GT,
+                "value": None if values is None else values[g],
+            }[source]
+            for i in np.flatnonzero(one.in_loss_G if source == "value" else one.scored_G).tolist():
+                if known_GT is not None:
+                    bad_T = rollouts[i].trainable_T & ~np.isfinite(known_GT[i])
                     offenders += [
-                        _offender(rollout, t, float(scored_T[t])) for t in np.flatnonzero(bad_T).tolist()
+                        _offender(rollouts[i], t, float(known_GT[i][t]))
+                        for t in np.flatnonzero(bad_T).tolist()
                     ]
         if offenders:
             first = f"{offenders[0].value:g} at {_place(offenders[0])}{_more(offenders)}"
@@ -116,7 +122,12 @@ def _offenders(seen: Seen, values_M: Tensor | None) -> Iterator[Offender]:
 
 
 def _clamped(seen: Sequence[Seen]) -> tuple[str, list[Offender]] | None:
-    found = [o for each in seen for o in _at(each, each.clamped_M.bool(), each.log_ratio_M)]
+    found = [
+        o
+        for each in seen
+        if each.clamped_M is not None and each.log_ratio_M is not None
+        for o in _at(each, each.clamped_M.bool(), each.log_ratio_M)
+    ]
     return ("ratio overflow", sorted(found, key=lambda o: -abs(o.value))) if found else None
 
 
@@ -158,6 +169,8 @@ def _spoken(source: str) -> str:
         "old log-prob": "old policy's log-prob",
         "sampler log-prob": "sampler's log-prob",
         "reference log-prob": "reference's log-prob",
+        "value": "critic's value",
+        "value target": "critic's target",
         "correction": "weight from sampler to old policy",
     }.get(source, source)
 
