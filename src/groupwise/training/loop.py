@@ -126,7 +126,7 @@ def sample(run: Run, step: int) -> BatchInUse:
         penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
     off = None if penalties is None else penalties.of_groups
     groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate, penalties=off))
-    metrics = measure(groups) | clock
+    metrics = measure(groups, pass_reward=run.pass_reward, updates=run.updater.updates) | clock
     metrics |= {} if penalties is None else penalties.metrics
     seconds = collected.generate_seconds
     metrics |= {
