@@ -6,16 +6,11 @@ JSON has no NaN and no infinity. A metric that is one is evidence, so it is writ
 
 from __future__ import annotations
 
-import json
-import math
-import os
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 
-from groupwise.errors import RunFolderError
+from groupwise.records.lines import LinesFile, number_of, read_lines, spelled
 
 METRICS: Mapping[str, str] = {
     "step": "Number of the batch; the first is 1, and 0 is the evaluation before it.",
@@ -145,22 +140,9 @@ METRICS: Mapping[str, str] = {
 NOT_COMPARABLE = ("time/", "memory/", "tokens/per_second")
 """Beginnings of names that depend on the machine's mood; everything else is the same bit for bit in a repeated run."""
 
-_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
-
-class MetricsFile:
-    """Appends to `metrics.jsonl`, one line per step, each handed to the system before `append` returns.
-
-    Opening a file whose last line was torn by a crash cuts that line off, so that the next one starts clean.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            _mend_end(path)
-            self._file = path.open("a", encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
+class MetricsFile(LinesFile):
+    """Appends to `metrics.jsonl`, one line per step."""
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
         """Write one line: `step` first, then the metrics sorted by name.
@@ -173,47 +155,8 @@ class MetricsFile:
         for name in sorted(values):
             if name == "step":
                 raise ValueError("a metric cannot be called 'step', which numbers the line")
-            line[name] = _spelled(name, values[name])
-        try:
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
-        except OSError as error:
-            raise RunFolderError(
-                f"{self.path} cannot be written: {error.strerror or error}; what it held before is intact"
-            ) from error
-
-    @property
-    def size_bytes(self) -> int:
-        """How long the file is."""
-        return os.fstat(self._file.fileno()).st_size
-
-    def cut(self, size_bytes: int) -> None:
-        """Forget what was written behind the first `size_bytes`.
-
-        Raises:
-            RunFolderError: the file is shorter, or cannot be cut.
-        """
-        if self.size_bytes < size_bytes:
-            raise RunFolderError(
-                f"{self.path} has {self.size_bytes} bytes, fewer than the {size_bytes} it had; it was changed, or lost "
-                "its end with the power; go back to an earlier checkpoint"
-            )
-        try:
-            self._file.truncate(size_bytes)
-        except OSError as error:
-            raise RunFolderError(f"{self.path} cannot be written: {error.strerror or error}") from error
-
-    def close(self) -> None:
-        """Close the file; closing twice is harmless."""
-        self._file.close()
-
-    def __enter__(self) -> MetricsFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+            line[name] = spelled(name, values[name])
+        self.write(line)
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
@@ -227,23 +170,14 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     Raises:
         RunFolderError: no such file, or a line that is not one of ours; names its number.
     """
-    lines, torn = _split(path)
-    if torn is not None:
-        warnings.warn(
-            f"{path}, line {len(lines) + 1} was cut short after {len(torn)} characters (the run was killed while "
-            f"writing it) and is left out; the {len(lines)} lines before it are whole",
-            stacklevel=2,
-        )
-    rows = []
-    for number, text in enumerate(lines, start=1):
-        try:
-            line = json.loads(text, parse_constant=_no_constant)
-            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-                raise ValueError("it has no step")
-            rows.append({name: value if name == "step" else _number(value) for name, value in line.items()})
-        except ValueError as error:
-            raise RunFolderError(f"{path}, line {number}: not a line of metrics ({error})") from None
-    return rows
+
+    def read(line: Mapping[str, object]) -> dict[str, float]:
+        step = line.get("step")
+        if not isinstance(step, int):
+            raise ValueError("it has no step")
+        return {name: step if name == "step" else number_of(value) for name, value in line.items()}
+
+    return read_lines(path, read, what="metrics")
 
 
 def comparable(values: Mapping[str, float]) -> dict[str, float]:
@@ -255,58 +189,3 @@ def undocumented(names: Iterable[str]) -> list[str]:
     """Those of `names` that METRICS does not explain, sorted."""
     patterns = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(name))) for name in METRICS]
     return sorted({name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)})
-
-
-def _spelled(name: str, value: float) -> float | str:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"the metric {name} is {value!r}, which is not a number") from None
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-
-
-def _number(value: object) -> float:
-    if isinstance(value, str) and value in _SPELLED:
-        return _SPELLED[value]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} outside quotes is not JSON")
-
-
-def _split(path: Path) -> tuple[list[str], str | None]:
-    """The whole lines, and what follows the last of them when that is not a whole JSON object."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        raise RunFolderError(f"there is no metrics file {path}; is this a run folder?") from None
-    except OSError as error:
-        raise RunFolderError(f"{path} cannot be read: {error.strerror or error}") from error
-    *lines, end = text.split("\n")
-    if not end:
-        return lines, None
-    try:
-        json.loads(end)
-    except ValueError:
-        return lines, end
-    return [*lines, end], None  # only the line break is missing
-
-
-def _mend_end(path: Path) -> None:
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    if not data or data.endswith(b"\n"):
-        return
-    _, torn = _split(path)
-    with path.open("r+b") as file:
-        if torn is None:
-            file.seek(0, os.SEEK_END)
-            file.write(b"\n")
-        else:
-            file.truncate(data.rfind(b"\n") + 1)

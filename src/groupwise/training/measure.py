@@ -15,7 +15,6 @@ from groupwise.records import Group, Rollout, StopReason, TrainingGroup
 from groupwise.records.nouns import NONE_APPLIES
 from groupwise.rewards.reward import Taken
 
-
 _LENGTHS = ("length/mean", "length/min", "length/max", "length/truncated_fraction")
 _LENGTHS_RIGHT = (
     "length/right_mean",

@@ -258,7 +258,8 @@ def _reference(
 
 def millions(policy: Policy) -> float:
     """Weights of the model, in millions."""
-    return sum(p.numel() for p in policy.model.parameters()) / 1e6
+    count: int = sum(p.numel() for p in policy.model.parameters())
+    return count / 1e6
 
 
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
