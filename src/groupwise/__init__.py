@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groupwise.config import LoadedConfig, RunConfig
     from groupwise.training.loop import Result
+    from groupwise.training.resume import Resumed
 
 __all__ = ["train"]
 
@@ -59,6 +60,7 @@ def train(
     from groupwise.errors import ConfigError
     from groupwise.training import loop, setup, start
     from groupwise.training.inputs import read_inputs
+    from groupwise.training.resume import open_run
 
     if (config is None) == (resume is None):
         raise ConfigError("give a configuration, or resume= with a run folder; one of the two")
@@ -68,8 +70,11 @@ def train(
     _check_rows("train", train)
     _check_rows("held_out", held_out)
     if resume is not None:
+        loaded, resumed = open_run(resume, words)
+        if loaded.config.method == "dpo":
+            return _on_pairs(loaded, functions or reward_weights, train, held_out, resumed)
         run = start.resume(
-            resume, words, rewards=functions, weights=reward_weights, train=train, held_out=held_out
+            loaded, resumed, rewards=functions, weights=reward_weights, train=train, held_out=held_out
         )
         return loop.train(run)
     assert config is not None
@@ -80,13 +85,17 @@ def train(
     return loop.train(setup.assemble(inputs))
 
 
-def _on_pairs(loaded: LoadedConfig, rewards: Any, train: Any, held_out: Any) -> Result:
+def _on_pairs(
+    loaded: LoadedConfig, rewards: Any, train: Any, held_out: Any, resumed: Resumed | None = None
+) -> Result:
     from groupwise.errors import ConfigError
     from groupwise.workbench import dpo
     from groupwise.workbench.preferences import read_preferences
 
     if rewards:
         raise ConfigError("rewards were given, but the method is dpo, which scores nothing; leave them out")
+    if resumed is not None:
+        return dpo.train(dpo.resume(loaded, resumed, train=train, held_out=held_out))
     return dpo.train(dpo.assemble(read_preferences(loaded, train=train, held_out=held_out)))
 
 

@@ -34,9 +34,9 @@ def test_dead_groups_are_found_and_named(dead: Path, groupwise: Callable[..., Sa
     )
     assert "too hard for the policy" in said.out
     events = [json.loads(line) for line in groupwise("health", "run", "--json").out.splitlines()]
-    found = next(event for event in events if event["check"] == "dead_groups")
-    assert (found["step"], found["event"], found["kind"]) == (5, "begins", "all_wrong")
-    assert found["evidence"]["reward/zero_spread_fraction"] == 1.0
+    found = next(event for event in events if event["finding"]["check"] == "dead_groups")
+    assert (found["step"], found["event"], found["finding"]["kind"]) == (5, "begins", "all_wrong")
+    assert found["finding"]["evidence"]["reward/zero_spread_fraction"] == 1.0
 
 
 def test_the_folder_of_a_run_that_goes_on(dead: Path, groupwise: Callable[..., Said]) -> None:

@@ -1,14 +1,12 @@
 """Findings from their beginning to their end."""
 
-from pathlib import Path
-
 import pytest
 
 from groupwise.health.facts import Facts
 from groupwise.health.history import History
 from groupwise.health.watch import Watch, all_checks
 from groupwise.records import Finding, Severity
-from groupwise.records.health_file import HealthFile, read_health
+from groupwise.records.health_file import HealthEvent
 from tests.health.series import FACTS, lines, rising, wobble
 
 
@@ -79,29 +77,23 @@ def test_the_evaluation_before_the_first_step_is_remembered_and_not_judged() -> 
     assert watch.findings == []
 
 
-def test_a_state_that_is_gone_on_with_says_the_same(tmp_path: Path) -> None:
+def test_a_state_that_is_gone_on_with_says_the_same() -> None:
     run = lines(30, {"x": [0, 1, 1, 2, 0] * 3 + [0] * 15})
-    whole = tmp_path / "whole.jsonl"
-    with HealthFile(whole) as file:
-        watch = Watch({"level": level}, FACTS, file=file)
-        for line in run:
-            watch.look(line)
-    broken = tmp_path / "broken.jsonl"
-    with HealthFile(broken) as file:
-        first = Watch({"level": level}, FACTS, file=file)
-        for line in run[:2]:
-            first.look(line)
-        state = first.state()
-        for line in run[2:6]:  # lost
-            first.look(line)
-    with HealthFile(broken) as file:
-        second = Watch({"level": level}, FACTS, file=file)
-        second.restore(state)
-        second.remember(run[:2])
-        for line in run[2:]:
-            second.look(line)
-    assert broken.read_bytes() == whole.read_bytes()
-    assert [str(event.event) for event in read_health(whole)] == ["begins", "worsens", "ends"]
+    whole: list[HealthEvent] = []
+    watch = Watch({"level": level}, FACTS, write=whole.append)
+    for line in run:
+        watch.look(line)
+    broken: list[HealthEvent] = []
+    first = Watch({"level": level}, FACTS, write=broken.append)
+    for line in run[:2]:
+        first.look(line)
+    second = Watch({"level": level}, FACTS, write=broken.append)
+    second.restore(first.state())
+    second.remember(run[:2])
+    for line in run[2:]:
+        second.look(line)
+    assert broken == whole
+    assert [str(event.event) for event in whole] == ["begins", "worsens", "ends"]
 
 
 def healthy_run(seed: int) -> dict[str, object]:

@@ -26,13 +26,13 @@ def health(
     Example: groupwise health runs/first
     """
     from groupwise.records import Severity
-    from groupwise.records.health_file import plain_finding
+    from groupwise.records.health_file import plain_event
     from groupwise.workbench.health import diagnose
 
     found = diagnose(run)
     if as_json:
         for event in found.events:
-            print(json.dumps({"step": event.step, "event": str(event.event), **plain_finding(event.finding)}))
+            print(json.dumps(plain_event(event), allow_nan=False))
     else:
         for line in found.lines():
             print(line)

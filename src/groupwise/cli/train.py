@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from groupwise.config import LoadedConfig
     from groupwise.records.run_folder import RunFolder
     from groupwise.training.loop import Result
+    from groupwise.training.resume import Resumed
     from groupwise.training.setup import Run
     from groupwise.workbench.dpo import PreferenceRun
 
@@ -60,61 +60,53 @@ def train(
         words.insert(0, config)  # the first word is a setting too
     if resume is None and checkpoint is not None:
         raise ConfigError("--checkpoint goes with --resume, which names the run that it is of")
+    resumed = None
     if resume is not None:
-        lines = _on_rollouts(lambda: _resumed(resume, words, checkpoint))
+        from groupwise.training.resume import open_run
+
+        loaded, resumed = open_run(resume, words, checkpoint=checkpoint)
     elif config is None:
         raise ConfigError(
             "name a configuration (CONFIG), or give --resume with a run folder; `groupwise train --help` tells more"
         )
     else:
         loaded = load(config, words)
-        lines = _on_pairs(loaded) if loaded.config.method == "dpo" else _on_rollouts(lambda: _new(loaded))
+    lines = (_on_pairs if loaded.config.method == "dpo" else _on_rollouts)(loaded, resumed)
     print()
     for line in lines:
         print(line)
 
 
-def _new(loaded: LoadedConfig) -> Run:
+def _on_rollouts(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
+    from groupwise.training import loop, start
     from groupwise.training.inputs import read_inputs
     from groupwise.training.setup import assemble
-
-    return assemble(read_inputs(loaded))
-
-
-def _resumed(path: str, words: Sequence[str], checkpoint: str | None) -> Run:
-    from groupwise.training import start
-
-    return start.resume(path, words, checkpoint=checkpoint)
-
-
-def _on_rollouts(prepare: Callable[[], Run]) -> list[str]:
-    from groupwise.training import loop
     from groupwise.training.signals import Interrupted
 
     run = None
     try:
-        run = prepare()
+        run = assemble(read_inputs(loaded)) if resumed is None else start.resume(loaded, resumed)
         result = loop.train(run)
     except KeyboardInterrupt as error:
         raise Stopped(_left(run, clean=isinstance(error, Interrupted))) from None
     return ending(run, result)
 
 
-def _on_pairs(loaded: LoadedConfig) -> list[str]:
+def _on_pairs(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
+    from groupwise.training.signals import Interrupted
     from groupwise.workbench import dpo
     from groupwise.workbench.preferences import read_preferences
 
-    inputs = read_preferences(loaded)
     run = None
     try:
-        run = dpo.assemble(inputs)
+        run = dpo.assemble(read_preferences(loaded)) if resumed is None else dpo.resume(loaded, resumed)
         result = dpo.train(run)
-    except KeyboardInterrupt:
-        raise Stopped("no step was finished" if run is None else _finished(run.folder)) from None
+    except KeyboardInterrupt as error:
+        raise Stopped(_left(run, clean=isinstance(error, Interrupted))) from None
     return ending_on_pairs(run, result)
 
 
-def _left(run: Run | None, *, clean: bool) -> str:
+def _left(run: Run | PreferenceRun | None, *, clean: bool) -> str:
     """What there is of a run that was stopped."""
     if run is None:
         return "no step was finished"

@@ -10,7 +10,7 @@ from groupwise.errors import raised
 from groupwise.health.facts import Facts
 from groupwise.health.history import History
 from groupwise.records import Finding, Severity
-from groupwise.records.health_file import Happening, HealthEvent, HealthFile, finding_of, plain_finding
+from groupwise.records.health_file import Happening, HealthEvent, finding_of, plain_finding
 
 CHECKS = "groupwise.health.checks"
 QUIET_STEPS = 10
@@ -39,7 +39,7 @@ class Watch:
         facts: Facts,
         *,
         every_steps: int | None = 1,
-        file: HealthFile | None = None,
+        write: Callable[[HealthEvent], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         """Take the parts.
@@ -48,14 +48,14 @@ class Watch:
             checks: to be made, by name.
             facts: of the run.
             every_steps: after so many steps; None for never.
-            file: takes what happens.
+            write: takes what happens.
             say: shows a sentence to whoever watches the run; each finding that begins or worsens, once.
         """
         self.checks = dict(checks)
         self.faults: list[str] = []
         self._facts = facts
         self._every = every_steps
-        self._file, self._say = file, say
+        self._write, self._say = write, say
         self._history = History()
         self._open: dict[str, tuple[Finding, int]] = {}
 
@@ -90,8 +90,8 @@ class Watch:
             HealthEvent(step=step, event=Happening.ENDS, finding=self._open.pop(key)[0]) for key in over
         ]
         for event in events:
-            if self._file is not None:
-                self._file.append(event)
+            if self._write is not None:
+                self._write(event)
             if self._say is not None and event.event is not Happening.ENDS:
                 self._say(sentence(event.finding))
         return events
@@ -121,29 +121,15 @@ class Watch:
         return HealthEvent(step=step, event=happening, finding=finding)
 
     def state(self) -> dict[str, Any]:
-        """See `checkpoint.state.Stateful`: findings that have not ended, and how long health.jsonl is."""
-        return {
-            "open": [{**plain_finding(finding), "seen": seen} for finding, seen in self._open.values()],
-            "file_bytes": 0 if self._file is None else self._file.size_bytes,
-        }
+        """See `checkpoint.state.Stateful`: the findings that have not ended."""
+        return {"open": [{**plain_finding(finding), "seen": seen} for finding, seen in self._open.values()]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `checkpoint.state.Stateful`: what was written to health.jsonl after that state was taken is removed.
-
-        Raises:
-            RunFolderError: health.jsonl has lost lines, or cannot be cut.
-        """
-        if self._file is not None:
-            self._file.cut(state["file_bytes"])
+        """See `checkpoint.state.Stateful`. The metrics of earlier steps are given by `remember`."""
         self._open = {}
         for data in state["open"]:
             finding = finding_of(data)
             self._open[finding.key] = (finding, data["seen"])
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
 
 
 def sentence(finding: Finding) -> str:

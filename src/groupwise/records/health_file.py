@@ -1,31 +1,63 @@
-"""`health.jsonl`: one line for each finding that begins, worsens or ends."""
+"""`health.jsonl`: what went wrong in a run and where, one line of strict JSON each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from groupwise.records.lines import LinesFile, number_of, read_lines, spelled
+from groupwise.records.lines_file import LinesFile, read_lines
+from groupwise.records.metrics_file import number_of, spelled
 from groupwise.records.nouns import Finding, Severity
 
-HEALTH: Mapping[str, str] = {
-    "step": "The step after which it was noticed.",
-    "event": "`begins`; `worsens`, when it is more severe than it has been; `ends`, when it has not been seen "
-    "for a while.",
-    "check": "The health check that found it.",
-    "kind": "Which of the faults that the check knows.",
-    "severity": "`info`, `warning` or `critical`.",
-    "first_step": "First step of those that it was judged by.",
-    "last_step": "Last step of those that it was judged by.",
-    "summary": "What was seen, with its numbers.",
-    "evidence": "The numbers that decided, limits included, by name.",
-    "causes": "The likeliest first.",
-    "remedies": "The cheapest first.",
+FIELDS: Mapping[str, str] = {
+    "step": "Batch in which it was found; the first is 1.",
+    "kind": "`skipped_update`: numbers that are not finite were kept from the weights. `finding`: what a health check "
+    "sees begins, worsens or ends.",
+    "source": "Of a skipped update: where they came from: `sampler log-prob`, `old log-prob`, `reference log-prob`, "
+    "`policy log-prob`, `advantage`, `value`, `correction`, `entropy`, `ratio overflow`, `KL overflow`, "
+    "`extreme log-prob` or `gradient`.",
+    "sentence": "The same for people, with what was measured.",
+    "rollouts": "The tokens that it came from, at most eight: `prompt_id`, `group_index`, `token` (its place in the "
+    "response, from 0) and the `value` there.",
+    "event": "Of a finding: `begins`; `worsens`, when it is more severe than it has been; `ends`, when it has not been "
+    "seen for a while.",
+    "finding": "Its `check`, the `kind` of fault, its `severity` (`info`, `warning` or `critical`), the `first_step` "
+    "and `last_step` that it was judged by, a `summary`, the `evidence` (numbers by name), `causes` (the likeliest "
+    "first) and `remedies` (the cheapest first).",
 }
 """The fields of a line."""
+
+MOST_SHOWN = 8
+"""How many offending tokens a line names at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offender:
+    """A token whose number is at fault."""
+
+    prompt_id: str
+    """Of its prompt."""
+    group_index: int
+    """Of its rollout."""
+    token: int
+    """Its place in the response, from 0."""
+    value: float
+    """The number there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why an update was skipped."""
+
+    source: str
+    """As in the field `source`."""
+    sentence: str
+    """For people."""
+    offenders: Sequence[Offender] = ()
+    """Where; empty where no single token is at fault."""
 
 
 class Happening(StrEnum):
@@ -51,13 +83,48 @@ class HealthEvent:
 class HealthFile(LinesFile):
     """Appends to `health.jsonl`."""
 
-    def append(self, event: HealthEvent) -> None:
+    def append(self, step: int, fault: Fault) -> None:
+        """Write one line.
+
+        Raises:
+            RunFolderError: it cannot be written, for example since the disk is full.
+        """
+        rollouts: list[dict[str, Any]] = [
+            {
+                "prompt_id": each.prompt_id,
+                "group_index": each.group_index,
+                "token": each.token,
+                "value": spelled("value", each.value),
+            }
+            for each in fault.offenders[:MOST_SHOWN]
+        ]
+        self.put(
+            {
+                "step": step,
+                "kind": "skipped_update",
+                "source": fault.source,
+                "sentence": fault.sentence,
+                "rollouts": rollouts,
+            }
+        )
+
+    def append_event(self, event: HealthEvent) -> None:
         """Write one line.
 
         Raises:
             RunFolderError: it cannot be written.
         """
-        self.write({"step": event.step, "event": str(event.event), **plain_finding(event.finding)})
+        self.put(plain_event(event))
+
+
+def plain_event(event: HealthEvent) -> dict[str, Any]:
+    """The line of an event."""
+    return {
+        "step": event.step,
+        "kind": "finding",
+        "event": str(event.event),
+        "finding": plain_finding(event.finding),
+    }
 
 
 def plain_finding(finding: Finding) -> dict[str, Any]:
@@ -99,8 +166,8 @@ def finding_of(data: Mapping[str, Any]) -> Finding:
         raise ValueError(str(error)) from None
 
 
-def read_health(path: Path) -> list[HealthEvent]:
-    """Every whole line. A torn last line is left out, and a warning says so.
+def read_findings(path: Path) -> list[HealthEvent]:
+    """What became of findings, in order. A torn last line is left out, and a warning says so.
 
     Warns:
         UserWarning: the last line was cut short.
@@ -109,11 +176,16 @@ def read_health(path: Path) -> list[HealthEvent]:
         RunFolderError: no such file, or a line that is not one of ours; names its number.
     """
 
-    def read(line: Mapping[str, Any]) -> HealthEvent:
+    def read(line: Mapping[str, Any]) -> HealthEvent | None:
         if not isinstance(line.get("step"), int):
             raise ValueError("it has no step")
+        if line.get("kind") != "finding":
+            return None
+        finding = line.get("finding")
+        if not isinstance(finding, dict):
+            raise ValueError("it has no finding")
         return HealthEvent(
-            step=line["step"], event=Happening(line.get("event", "")), finding=finding_of(line)
+            step=line["step"], event=Happening(line.get("event", "")), finding=finding_of(finding)
         )
 
-    return read_lines(path, read, what="health")
+    return [event for event in read_lines(path, read, what="health") if event is not None]

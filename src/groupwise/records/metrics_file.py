@@ -6,11 +6,12 @@ JSON has no NaN and no infinity. A metric that is one is evidence, so it is writ
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from groupwise.records.lines import LinesFile, number_of, read_lines, spelled
+from groupwise.records.lines_file import LinesFile, read_lines
 
 METRICS: Mapping[str, str] = {
     "step": "Number of the batch; the first is 1, and 0 is the evaluation before it.",
@@ -140,6 +141,8 @@ METRICS: Mapping[str, str] = {
 NOT_COMPARABLE = ("time/", "memory/", "tokens/per_second")
 """Beginnings of names that depend on the machine's mood; everything else is the same bit for bit in a repeated run."""
 
+_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
 
 class MetricsFile(LinesFile):
     """Appends to `metrics.jsonl`, one line per step."""
@@ -156,7 +159,7 @@ class MetricsFile(LinesFile):
             if name == "step":
                 raise ValueError("a metric cannot be called 'step', which numbers the line")
             line[name] = spelled(name, values[name])
-        self.write(line)
+        self.put(line)
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
@@ -189,3 +192,27 @@ def undocumented(names: Iterable[str]) -> list[str]:
     """Those of `names` that METRICS does not explain, sorted."""
     patterns = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(name))) for name in METRICS]
     return sorted({name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)})
+
+
+def spelled(name: str, value: float) -> float | str:
+    """A number as strict JSON holds it; text for one that is not finite."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"the metric {name} is {value!r}, which is not a number") from None
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def number_of(value: object) -> float:
+    """What `spelled` was given.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if isinstance(value, str) and value in _SPELLED:
+        return _SPELLED[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)

@@ -27,6 +27,7 @@ FILES: Mapping[str, str] = {
     "given in Python, which no file holds. Comments at its end say where values came from.",
     "manifest.json": "What the run was made with; see the fields below.",
     "metrics.jsonl": "One line of numbers per step; see the names below.",
+    "health.jsonl": "What went wrong and where, one line each; not there when nothing did; see the fields below.",
     "rollouts/": "Every rollout as Parquet, `step-000123.parquet` for step 123; see the columns below.",
     "checkpoints/": "What the run can be resumed from, a folder each, `step-000123/` for the end of step 123; see "
     "[checkpoints](checkpoints.md).",
@@ -56,6 +57,7 @@ MANIFEST: Mapping[str, str] = {
 _OURS = (
     "config.yaml",
     "metrics.jsonl",
+    "health.jsonl",
     "rollouts/step-*.parquet",
     "samples/step-*",
     "events/events.out.tfevents.*",
@@ -113,6 +115,11 @@ class RunFolder:
     def metrics_file(self) -> Path:
         """One line per step, `metrics.jsonl`."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def health_file(self) -> Path:
+        """What went wrong, `health.jsonl`."""
+        return self.path / "health.jsonl"
 
     @property
     def rollouts_dir(self) -> Path:

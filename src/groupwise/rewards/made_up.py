@@ -13,6 +13,7 @@ FORMS: Mapping[str, str] = {
     "boxed": r"So it is \boxed{{answer}}.",
     "hashes": "So it is this.\n#### {answer}",
     "labelled": "Answer: {answer}",
+    "code": "```python\n{answer}\n```",
     "tags": "<think>\nLet me see.\n</think>\n<answer>\n{answer}\n</answer>",
     "answer tags": "<answer>{answer}</answer>",
     "reasoning tags": "<reasoning>\nLet me see.\n</reasoning>\n<answer>\n{answer}\n</answer>",
@@ -188,7 +189,7 @@ def probes(case: Case, form: str, others: Sequence[str]) -> list[Probe]:
             prompt=_leaking(case.prompt, answer),
         )
     )
-    if len(answer) <= 40 and len(answer.split()) <= 4:
+    if len(answer) <= 40 and len(answer.split()) <= 4 and "\n" not in answer:
         found += _about_short(answer, form, others)
     return found
 

@@ -17,6 +17,7 @@ from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
 from groupwise.training.logprobs import kl_penalties, logprobs_of, training_groups
 from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes, timed
+from groupwise.training.non_finite import without_faults
 from groupwise.training.notices import questions
 from groupwise.training.setup import Run
 
@@ -123,11 +124,13 @@ def sample(run: Run, step: int) -> BatchInUse:
             reference=run.reference_forward,
             reference_weights=run.reference_weights,
         )
+        judged, fault = without_faults(judged, logprobs)
         penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
     off = None if penalties is None else penalties.of_groups
     groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate, penalties=off))
     metrics = measure(groups, pass_reward=run.pass_reward, updates=run.updater.updates) | clock
     metrics |= {} if penalties is None else penalties.metrics
+    metrics |= {} if fault is None else run.updater.guard.skip(fault)
     seconds = collected.generate_seconds
     metrics |= {
         "time/generate_seconds": Total(seconds),

@@ -9,6 +9,7 @@ from types import TracebackType
 from filelock import BaseFileLock
 
 from groupwise.records import Group, StepRecord
+from groupwise.records.health_file import Fault, HealthFile
 from groupwise.records.metrics_file import MetricsFile, read_metrics
 from groupwise.records.replace import replace_file
 from groupwise.records.rollout_file import write_rollouts
@@ -54,9 +55,21 @@ class Recorder:
             self._say(sentence)
         self._said.add(kind)
 
+    def fault(self, fault: Fault) -> None:
+        """Record why an update of the step in progress is skipped, and tell whoever watches."""
+        with HealthFile(self.folder.health_file) as file:
+            file.append(self._step + 1, fault)
+        if self._say is not None:
+            self._say(f"an update of step {self._step + 1} is skipped: {fault.sentence}")
+
     def state(self) -> dict[str, int]:
-        """How long metrics.jsonl is, and the last step in it."""
-        return {"metrics_bytes": self.metrics.size_bytes, "step": self._step}
+        """How long the files that grow are, and the last step in them."""
+        health = self.folder.health_file
+        return {
+            "metrics_bytes": self.metrics.size_bytes,
+            "health_bytes": health.stat().st_size if health.exists() else 0,
+            "step": self._step,
+        }
 
     def restore(self, state: Mapping[str, int]) -> None:
         """See `checkpoint.state.Stateful`: what was written after that state was taken is removed.
@@ -65,6 +78,9 @@ class Recorder:
             RunFolderError: metrics.jsonl has lost lines, or something cannot be removed.
         """
         self.metrics.cut(state["metrics_bytes"])
+        if self.folder.health_file.exists():
+            with HealthFile(self.folder.health_file) as file:
+                file.cut(state["health_bytes"])
         self._step = state["step"]
         self.folder.remove_after(self._step)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from filelock import BaseFileLock
 
 from groupwise.checkpoint.restore import Checkpoint, find_checkpoint, read_batch, read_parts, restore
 from groupwise.checkpoint.save import remove_checkpoint, remove_leftovers, saved_checkpoints
+from groupwise.checkpoint.state import Stateful
 from groupwise.config import LoadedConfig, load
 from groupwise.config.load import leaves
 from groupwise.errors import CheckpointError, ConfigError
+from groupwise.records import Prompt
 from groupwise.records.run_folder import (
     RunFolder,
     add_resumption,
@@ -26,7 +29,8 @@ from groupwise.records.run_folder import (
 from groupwise.training.in_use import BatchInUse
 
 if TYPE_CHECKING:
-    from groupwise.training.setup import Run
+    from groupwise.model.load import Policy
+    from groupwise.training.keeper import Keeper
 
 MAY_CHANGE: Mapping[str, str] = {
     "training.steps": "how long the run is; a schedule that falls to its end is stretched with it",
@@ -73,6 +77,15 @@ class Resumed:
     notices: tuple[str, ...]
     """What people should know."""
 
+    @contextmanager
+    def given_up_on_error(self) -> Iterator[None]:
+        """Let the folder go when the run in it cannot be gone on with."""
+        try:
+            yield
+        except BaseException:
+            self.held.release()
+            raise
+
 
 def open_run(
     path: str | Path, overrides: Sequence[str] = (), *, checkpoint: str | None = None
@@ -94,10 +107,6 @@ def open_run(
     """
     folder = reopen(Path(path))
     before = load(folder.config_file)
-    if before.config.method == "dpo":
-        raise ConfigError(
-            f"the run in {path} trains on pairs (method dpo), which is not resumed; start anew with run.overwrite=true"
-        )
     words = list(overrides)
     now = load(folder.config_file, words) if words else before
     changed = _changes(before, now)
@@ -172,8 +181,37 @@ def check_data(folder: RunFolder, now: Mapping[str, Any]) -> None:
             )
 
 
-def take_up(run: Run, resumed: Resumed) -> None:
-    """Put a run that has just been assembled in the state of the checkpoint, and remove what came after it.
+class Resumable(Protocol):
+    """A run that has just been assembled."""
+
+    @property
+    def policy(self) -> Policy:
+        """What is trained."""
+        ...
+
+    @property
+    def parts(self) -> Mapping[str, Stateful]:
+        """What has a memory."""
+        ...
+
+    @property
+    def keeper(self) -> Keeper:
+        """Where it stands."""
+        ...
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where it is."""
+        ...
+
+
+def take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt] = ()) -> None:
+    """Put a run in the state of the checkpoint, and remove what came after it.
+
+    Args:
+        run: just assembled.
+        resumed: what it is gone on with from.
+        prompts: of the run, for a batch that was in use.
 
     Raises:
         CheckpointError: the checkpoint is of another model or run; nothing was removed.
@@ -183,11 +221,10 @@ def take_up(run: Run, resumed: Resumed) -> None:
     groups = read_batch(checkpoint)
     batch = None
     if groups is not None:
-        batch = BatchInUse.of(states["keeper"]["batch"], groups, run.prompts)
+        batch = BatchInUse.of(states["keeper"]["batch"], groups, prompts)
     restore(checkpoint, states, policy=run.policy, parts=run.parts)
     run.keeper.batch = batch
     run.keeper.saved = checkpoint.position
-    run.engine.load_weights(run.updater.updates, run.policy.model)
     remove_leftovers(run.folder.checkpoints_dir)
     for path in resumed.checkpoint.damaged:
         _put_aside(path)

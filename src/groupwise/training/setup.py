@@ -216,6 +216,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
             clip_width=inputs.clip_width,
             correct=None if sampler_serves else corrector(config.objective),
             kl_in_loss=config.objective.kl.place == "loss",
+            report=recorder.fault,
         ),
         optimizer=optimizer,
         old_forward=None if sampler_serves else forward,
@@ -228,7 +229,8 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     )
     ProcessRandomness().seed(config.run.seed)
     if resumed is not None:
-        take_up(run, resumed)
+        take_up(run, resumed, prompts)
+        engine.load_weights(run.updater.updates, policy.model)
     return run
 
 

@@ -1,13 +1,8 @@
-"""Files of one strict JSON object per line that a run appends to, and that a kill can tear only at the end.
-
-JSON has no NaN and no infinity. A number that is one is evidence, so it is written as the text "NaN", "Infinity" or
-"-Infinity" and read back as the float.
-"""
+"""A file that grows by lines of JSON, and stays readable whenever its writer is killed."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -18,11 +13,10 @@ from typing import Any, Self, TypeVar
 from groupwise.errors import RunFolderError
 
 _Read = TypeVar("_Read")
-_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class LinesFile:
-    """Appends lines, each handed to the system before `write` returns.
+    """Appends lines, each handed to the system before `put` returns.
 
     Opening a file whose last line was torn by a crash cuts that line off, so that the next one starts clean.
     """
@@ -35,11 +29,11 @@ class LinesFile:
         except OSError as error:
             raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
 
-    def write(self, line: Mapping[str, Any]) -> None:
-        """Write one line.
+    def put(self, line: Mapping[str, Any]) -> None:
+        """Write one line of strict JSON.
 
         Raises:
-            RunFolderError: it cannot be written, for example since the disk is full.
+            RunFolderError: it cannot be written, for example since the disk is full; what was there is intact.
         """
         try:
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
@@ -71,8 +65,11 @@ class LinesFile:
             raise RunFolderError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Close the file; closing twice is harmless."""
-        self._file.close()
+        """Close the file; closing twice is harmless, and what a full disk cannot take is given up."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise RunFolderError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +96,7 @@ def read_lines(path: Path, read: Callable[[dict[str, Any]], _Read], *, what: str
     Raises:
         RunFolderError: no such file, or a line that is not one of ours; names its number.
     """
-    lines, torn = _split(path, what)
+    lines, torn = split_lines(path, what)
     if torn is not None:
         warnings.warn(
             f"{path}, line {len(lines) + 1} was cut short after {len(torn)} characters (the run was killed while "
@@ -118,40 +115,16 @@ def read_lines(path: Path, read: Callable[[dict[str, Any]], _Read], *, what: str
     return found
 
 
-def spelled(name: str, value: float) -> float | str:
-    """A number as it is written.
+def split_lines(path: Path, what: str) -> tuple[list[str], str | None]:
+    """The whole lines, and what follows the last of them when that is not a whole JSON object.
+
+    Args:
+        path: of the file.
+        what: it holds, for the error.
 
     Raises:
-        ValueError: it is none; names it.
+        RunFolderError: there is no such file, or it cannot be read.
     """
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"the metric {name} is {value!r}, which is not a number") from None
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-
-
-def number_of(value: object) -> float:
-    """What `spelled` was given.
-
-    Raises:
-        ValueError: it is no number.
-    """
-    if isinstance(value, str) and value in _SPELLED:
-        return _SPELLED[value]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} outside quotes is not JSON")
-
-
-def _split(path: Path, what: str = "lines") -> tuple[list[str], str | None]:
-    """The whole lines, and what follows the last of them when that is not a whole JSON object."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -168,13 +141,17 @@ def _split(path: Path, what: str = "lines") -> tuple[list[str], str | None]:
     return [*lines, end], None  # only the line break is missing
 
 
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} outside quotes is not JSON")
+
+
 def _mend_end(path: Path) -> None:
     if not path.exists():
         return
     data = path.read_bytes()
     if not data or data.endswith(b"\n"):
         return
-    _, torn = _split(path)
+    _, torn = split_lines(path, "lines")
     with path.open("r+b") as file:
         if torn is None:
             file.seek(0, os.SEEK_END)
