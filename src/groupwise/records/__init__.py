@@ -1,6 +1,7 @@
 """The nouns, and the files that hold them. Imports nothing of ours and no torch."""
 
 from groupwise.records.nouns import (
+    Baseline,
     Finding,
     Group,
     Prompt,
@@ -13,6 +14,7 @@ from groupwise.records.nouns import (
 )
 
 __all__ = [
+    "Baseline",
     "Finding",
     "Group",
     "Prompt",

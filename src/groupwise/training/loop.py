@@ -11,7 +11,7 @@ from groupwise.checkpoint.export import save_model
 from groupwise.health.metric import Mean, Metric, Total, values
 from groupwise.records import StepRecord, TrainingGroup
 from groupwise.rollouts.collect import collect
-from groupwise.training.advantages import advantages, judge_all
+from groupwise.training.advantages import advantages, judge_all, value_targets
 from groupwise.training.batch import mini_batches
 from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
@@ -84,11 +84,12 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
     for i in range(batch.done, len(parts)):
         clock: dict[str, Metric] = {}
         with run.keeper.changing(), timed(clock, "time/update_seconds"):
-            update = run.updater.update(parts[i], first=i == 0)
+            update = run.update(parts[i], step, first=i == 0)
         batch = batch.after(update | clock)
         run.keeper.border(run.parts, batch)
     run.engine.load_weights(run.updater.updates, run.policy.model)
     metrics = {**batch.metrics, **batch.updates}
+    metrics |= {} if run.critic is None else run.critic.measure(rows)
     metrics |= {
         "kl/beta": Mean(run.kl.beta, 1),
         "sampler/temperature": Mean(run.temperature.value, 1),
@@ -115,6 +116,7 @@ def sample(run: Run, step: int) -> BatchInUse:
         run.score(step - 1),
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
+        greedy="greedy_rewards" in run.inputs.estimate.needs,
     )
     judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
@@ -127,7 +129,13 @@ def sample(run: Run, step: int) -> BatchInUse:
         judged, fault = without_faults(judged, logprobs)
         penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
     off = None if penalties is None else penalties.of_groups
-    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate, penalties=off))
+    expected = targets = None
+    if run.critic is not None:
+        with timed(clock, "time/critic_seconds"):
+            expected = run.critic.values(judged)
+        targets = value_targets(judged, run.inputs.estimate, penalties=off, values=expected)
+    estimated = advantages(judged, run.inputs.estimate, penalties=off, values=expected)
+    groups = training_groups(judged, logprobs, estimated, values=expected, targets=targets)
     metrics = measure(groups, pass_reward=run.pass_reward, updates=run.updater.updates) | clock
     metrics |= {} if penalties is None else penalties.metrics
     metrics |= {} if fault is None else run.updater.guard.skip(fault)

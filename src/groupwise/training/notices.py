@@ -29,6 +29,8 @@ def questions(
             f"{clip_width:g}; set objective.old_source to trainer, or sample in the training precision",
         )
     skipped, norm = metrics.get("training/skipped_updates"), metrics.get("grad/norm")
+    if "critic/loss" in metrics and "policy/loss" not in metrics:  # the policy waits for the critic
+        return
     if (skipped is None or skipped.value == 0) and (norm is None or norm.value == 0):
         yield (
             "still",
