@@ -11,6 +11,7 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,10 @@ import pytest
 if TYPE_CHECKING:
     from groupwise.model.load import Policy
 
+
+# Workers of pytest-xdist ignore Ctrl-C, and so would every process that a test starts to press it in.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest.register_assert_rewrite("tests.rollouts.engine_contract")
 

@@ -19,6 +19,7 @@ from groupwise.cli.check import check
 from groupwise.cli.check_reward import check_reward
 from groupwise.cli.eval import evaluate
 from groupwise.cli.explain import explain
+from groupwise.cli.health import health
 from groupwise.cli.init import init
 from groupwise.cli.sample import sample
 from groupwise.cli.score import score
@@ -49,6 +50,7 @@ for _name, _verb in (
     ("explain", explain),
     ("check", check),
     ("check-reward", check_reward),
+    ("health", health),
     ("init", init),
 ):
     app.command(_name)(_verb)

@@ -137,7 +137,8 @@ def sample(run: Run, step: int) -> BatchInUse:
         targets = value_targets(judged, run.inputs.estimate, penalties=off, values=expected)
     estimated = advantages(judged, run.inputs.estimate, penalties=off, values=expected)
     groups = training_groups(judged, logprobs, estimated, values=expected, targets=targets)
-    metrics = measure(groups) | clock | of_collecting(collected)
+    metrics = measure(groups, pass_reward=run.pass_reward, updates=run.updater.updates) | clock
+    metrics |= of_collecting(collected)
     metrics |= {} if penalties is None else penalties.metrics
     metrics |= {} if fault is None else run.updater.guard.skip(fault)
     metrics |= of_rewards(run.inputs.rewards.take_metrics())

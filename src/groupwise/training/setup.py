@@ -118,6 +118,11 @@ class Run:
             "recorder": self.recorder,
         }
 
+    @property
+    def pass_reward(self) -> float | None:
+        """Total reward from which on a rollout is right; None where rewards are normalised in training."""
+        return None if self.inputs.rewards.normalises else self.config.evaluate.pass_reward
+
     def begin(self, step: int) -> None:
         """Move on what changes by rule before a step is sampled, 0 for the first: temperature and KL coefficient."""
         self.temperature.begin(step)
@@ -199,7 +204,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices.append(introduced(policy, scorer))
-    at_start = _rounding(scorer, prompts, notices)
+    at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(millions(policy), 1)}
     engine = InProcessEngine(
         policy,
         scorer,
@@ -280,16 +285,21 @@ def _reference(
     return forward_of(own, config, forward.temperature), reference.weights
 
 
+def millions(policy: Policy) -> float:
+    """Weights of the model, in millions."""
+    count: int = sum(p.numel() for p in policy.model.parameters())
+    return count / 1e6
+
+
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
     """The model in a sentence."""
-    size = sum(p.numel() for p in policy.model.parameters()) / 1e6
     once = (
         "prompts computed once per group"
         if scorer.shared
         else f"prompts computed per rollout: {scorer.notice}"
     )
     attention = ", attention by FlexAttention" if policy.flex and scorer.shared else ""
-    return f"{policy.name} on {policy.device}, {size:.1f} M weights, {once}{attention}"
+    return f"{policy.name} on {policy.device}, {millions(policy):.1f} M weights, {once}{attention}"
 
 
 def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> TokenLogprobs:
