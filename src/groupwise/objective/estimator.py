@@ -34,6 +34,8 @@ class Evidence:
     """The same by token: each reward where it was earned (the last token if it is one number), KL penalties at each."""
     task_rewards_N: Array
     """Total reward of each without any penalty; what decides whether rewards are equal."""
+    task_rewards_NT: Ragged
+    """The same by token."""
     groups_N: NDArray[np.int64]
     """Number of the group of each, ascending."""
     lengths_N: NDArray[np.int64]
@@ -59,6 +61,7 @@ class Estimator:
     """An advantage estimator with its settings, ready to be handed the evidence of a batch.
 
     Attributes:
+        asks: its arguments, such as `rewards_G`, in order.
         needs: what it asks for beside rewards, lengths and groups, such as `values`, which need a critic.
         by_group: it sees one group at a time.
         by_token: its rewards are given by token.
@@ -78,6 +81,7 @@ class Estimator:
         self.function = bind(function, settings or {})
         self.name = name_of(function)
         self._asked = _asked(function, self.name)
+        self.asks = tuple(f"{stem}_{axes}" for stem, axes in self._asked)
         stems = {stem for stem, _ in self._asked}
         self.needs = frozenset(stems & {"values", "greedy_rewards"})
         self.by_group = self._asked[0][1] == "G"

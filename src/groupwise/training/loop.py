@@ -90,7 +90,11 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         )
         penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
     off = None if penalties is None else penalties.of_groups
-    groups = training_groups(judged, logprobs, advantages(judged, run.inputs.estimate, penalties=off))
+    groups = training_groups(
+        judged,
+        logprobs,
+        advantages(judged, run.inputs.estimate, credit=config.objective.credit, penalties=off),
+    )
     with timed(clock, "time/update_seconds"):
         rows = run.updater.rows(groups)
         parts = mini_batches(rows, config.training.mini_batches) * config.training.updates_per_batch

@@ -27,6 +27,7 @@ from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, create, refuse, write_manifest
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.rollouts.in_process import InProcessEngine
+from groupwise.training.advantages import penalised
 from groupwise.training.inputs import Inputs
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.recorder import Recorder
@@ -101,9 +102,13 @@ class Run:
         """The rewards, told which step it is and whether they become advantages."""
 
         def scored(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
-            return self.inputs.rewards.score(
+            verdicts = self.inputs.rewards.score(
                 prompts, rollouts, step=step, max_steps=self.steps, training=training
             )
+            if not training:
+                return verdicts
+            limit = self.config.rollout.max_new_tokens
+            return penalised(verdicts, rollouts, self.config.objective, limit_tokens=limit)
 
         return scored
 
@@ -135,6 +140,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         base=inputs.loaded.base,
         seed=config.run.seed,
     )
+    inputs.rewards.decode = policy.decode
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
