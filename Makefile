@@ -8,6 +8,8 @@ INSTALLED := $(VENV)/.installed
 
 # Tests never ask a hub, and tiny tensors are slower on many threads than on one.
 TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+# Over all cores; make test SPREAD= runs them one after the other.
+SPREAD ?= --numprocesses auto --dist worksteal
 
 # Environments of what the benchmarks compare with, and which parts to run (all when empty).
 TRL_VENV ?= .venv-trl
@@ -57,10 +59,10 @@ demo: install
 	$(BIN)/groupwise train examples/first_run/config.yaml
 
 test: install
-	$(TEST_ENV) $(BIN)/python -m pytest
+	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD)
 
 test-long: install
-	$(TEST_ENV) $(BIN)/python -m pytest -m long
+	$(TEST_ENV) $(BIN)/python -m pytest -m long $(SPREAD)
 
 check: install
 	$(BIN)/ruff format --check .
@@ -76,9 +78,10 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# The tables of docs/records.md, written anew from the code.
+# The tables of docs/records.md and docs/rewards/index.md, written anew from the code.
 docs: install
 	$(BIN)/python -m groupwise.records.document docs/records.md
+	$(BIN)/python -m groupwise.rewards.document docs/rewards/index.md
 
 # Learning has to be seen on every seed, and its absence on every seed of every run that cannot learn.
 proof: install

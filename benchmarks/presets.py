@@ -1,7 +1,7 @@
 """Every preset on the smoke task: writes docs/results/presets.md.
 
-The same tiny model, prompts, reward and learning rate for all; each preset brings its own objective, KL leash and updates
-per batch. It shows that each of them learns, and not which is better: the task is far too easy for that.
+The same tiny model, prompts, reward and learning rate for all; each preset brings its own objective, KL leash and
+updates per batch. It shows that each of them learns, and not which is better: the task is far too easy for that.
 
 python benchmarks/presets.py [--seeds 0 1 2]
 """
@@ -59,9 +59,9 @@ First and last are the mean reward of the first and the last five steps, average
 {table(found)}
 
 The table shows that each learns, not which is better. Where rewards are dealt out at random the rise is at most 0.08.
-dapo's reward holds its penalty for responses near the limit, which here are most of them at first. The leash of rloo and
-reinforce_plus_plus is in units of reward: with rewards from 0 to 1, 0.05 per nat stops rloo short of the top. dapo, cispo
-and gspo make several updates per batch.
+dapo's reward holds its penalty for responses near the limit, which here are most of them at first. The leash of rloo
+and reinforce_plus_plus is in units of reward: with rewards from 0 to 1, 0.05 per nat stops rloo short of the top. dapo,
+cispo and gspo make several updates per batch.
 """
     )
 

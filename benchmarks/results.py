@@ -80,6 +80,7 @@ def _reached(folder: Path | None) -> list[tuple[str, float, float, bool, float |
         (k, p): _one(f"step-{k}-{p}", folder) for k in ("short", "long") for p in ("float32", "bfloat16")
     }
     short = pairs["short", "float32"]
+    checkpointed = _one("step-short-float32-checkpointing", folder)
     rows: list[tuple[str, float, float, bool, float | None]] = [
         ("short step, float32, against TRL", 3.3, 4.5, True, _pairs(short, "ratio")),
         ("long step, float32, against TRL", 3.3, 4.5, True, _pairs(pairs["long", "float32"], "ratio")),
@@ -91,6 +92,7 @@ def _reached(folder: Path | None) -> list[tuple[str, float, float, bool, float |
     rows += [
         ("share of the roofline, short step, float32", 0.6, 0.75, True, _pairs(short, "roofline")),
         ("peak memory over TRL's, short step, float32", 0.5, 0.25, False, _pairs(short, "memory_ratio")),
+        ("the same with gradient checkpointing", 0.5, 0.25, False, _pairs(checkpointed, "memory_ratio", 1)),
     ]
     for precision in _WORDS:
         held = _one(f"sampler-short-{precision}", folder)
@@ -133,8 +135,8 @@ def _one(name: str, folder: Path | None) -> Held | None:
     return found[0] if found and found[0]["runs"] else None
 
 
-def _pairs(held: Held | None, key: str) -> float | None:
-    return None if held is None or len(held["runs"]) < PAIRS else float(pairs_summary(held)[key])
+def _pairs(held: Held | None, key: str, enough: int = PAIRS) -> float | None:
+    return None if held is None or len(held["runs"]) < enough else float(pairs_summary(held)[key])
 
 
 def sampler_ratios(held: Held) -> list[float]:
@@ -198,6 +200,7 @@ def _step(held: Held) -> str:
     ]
     ratios = ", ".join(f"{r:.2f}" for r in found["ratios"])
     settings = f" Our settings: {', '.join(identity['settings'])}." if identity["settings"] else ""
+    plural = "s" if len(runs) > 1 else ""
     ours, trl = (found["memory_mb"][name] / 1024 for name in ("ours", "trl"))
     return "\n\n".join(
         [
@@ -207,7 +210,7 @@ def _step(held: Held) -> str:
                 f"{identity['trl_rollouts_per_pass']} rollouts per forward pass.{settings}",
             ),
             paragraph(
-                f"**TRL takes {found['ratio']:.2f} times as long** (median of {found['pairs']} pairs: {ratios}).",
+                f"**TRL takes {found['ratio']:.2f} times as long** (median of {len(runs)} pair{plural}: {ratios}).",
                 f"Peak memory {ours:.2f} GiB against {trl:.2f} GiB ({found['memory_ratio']:.0%}).",
                 "Seconds, medians:",
             ),

@@ -19,7 +19,20 @@ _BFLOAT16 = ["--precision", "bfloat16"]
 PARTS: dict[str, list[list[str]]] = {
     "overhead": [["overhead"]],
     "sampler": [["sampler", "short"], ["sampler", "short", *_BFLOAT16]],
-    "step": [["step", "short"], ["step", "long"], ["step", "short", *_BFLOAT16]],
+    "step": [
+        ["step", "short"],
+        ["step", "long"],
+        ["step", "short", *_BFLOAT16],
+        [
+            "step",
+            "short",
+            "--pairs",
+            "1",
+            "--name=-checkpointing",
+            "--set",
+            "training.gradient_checkpointing=true",
+        ],
+    ],
     "scaling": [["scaling"]],
     "real_run": [["real_run"], ["real_run", *_BFLOAT16]],
 }

@@ -34,7 +34,7 @@ def measure(given: argparse.Namespace) -> None:
         "source": facts.source(),
         "threads": given.threads,
     }
-    record = Record(f"sampler-{given.case}-{given.precision}", identity, fresh=given.fresh)
+    record = Record(f"sampler-{given.case}-{given.precision}{given.name}", identity, fresh=given.fresh)
     if len(record.runs) >= given.rounds:
         print(f"{record.path} has {len(record.runs)} rounds; --fresh measures anew")
         return
@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--threads", type=int, default=facts.machine()["cores"])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="our configuration")
+    parser.add_argument("--name", default="", help="put behind the file's name, such as -checkpointing")
     parser.add_argument("--fresh", action="store_true", help="forget earlier rounds")
     measure(parser.parse_args())
 

@@ -41,7 +41,7 @@ def measure(given: argparse.Namespace) -> None:
         "source": facts.source(),
         "threads": given.threads,
     }
-    record = Record(f"step-{given.case}-{given.precision}", identity, fresh=given.fresh)
+    record = Record(f"step-{given.case}-{given.precision}{given.name}", identity, fresh=given.fresh)
     if len(record.runs) >= given.pairs:
         print(f"{record.path} has {len(record.runs)} pairs; --fresh measures anew")
         return
@@ -124,6 +124,7 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=facts.machine()["cores"])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="our configuration")
+    parser.add_argument("--name", default="", help="put behind the file's name, such as -checkpointing")
     parser.add_argument("--fresh", action="store_true", help="forget earlier pairs")
     measure(parser.parse_args())
 

@@ -23,7 +23,6 @@ from benchmarks.phases import Phases
 from benchmarks.turns import Seat
 from groupwise.checkpoint.export import save_model
 from groupwise.config import load
-from groupwise.config.model import ModelConfig
 from groupwise.model.embedded import embedded_folder
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.records import StepRecord
@@ -54,11 +53,7 @@ def assemble(
         endless: no token ends a response, so that every rollout has the full length. A stop token that is drawn
             counts as any other, which leaves sampling and log-probs as they are.
     """
-    words = list(settings)
-    if "precision" in ModelConfig.model_fields:
-        words.append(f"model.precision={precision}")
-    elif precision != "float32":
-        raise SystemExit(f"this groupwise computes in float32, not in {precision}")
+    words = [f"model.precision={precision}", *settings]
     given = setup.load_policy
     if endless:
         setup.load_policy = lambda *a, **k: dataclasses.replace(given(*a, **k), stop_token_ids=(-1,))
@@ -244,7 +239,10 @@ def prompts(given: argparse.Namespace) -> None:
 
 def evaluate(given: argparse.Namespace) -> None:
     """Held-out accuracy of a model folder by the demo's configuration, greedy."""
-    config = load(facts.ROOT / "examples/first_run/config.yaml", [f"model.name={given.model}"])
+    config = load(
+        facts.ROOT / "examples/first_run/config.yaml",
+        [f"model.name={given.model}", "model.precision=float32"],
+    )
     print(json.dumps({"pass@1": evaluate_model(config, given.held_out).metrics["eval/pass@1"]}))
 
 

@@ -24,18 +24,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groupwise.config import LoadedConfig, RunConfig
     from groupwise.training.loop import Result
+    from groupwise.training.resume import Resumed
 
 __all__ = ["train"]
 
 
 def train(
-    config: str | Path | Mapping[str, Any] | RunConfig | LoadedConfig,
+    config: str | Path | Mapping[str, Any] | RunConfig | LoadedConfig | None = None,
     overrides: str | Sequence[str] = (),
     *,
     rewards: Callable[..., Any] | Sequence[Callable[..., Any] | tuple[Callable[..., Any], Any]] = (),
     reward_weights: Sequence[float] | None = None,
     train: Sequence[Mapping[str, Any]] | None = None,
     held_out: Sequence[Mapping[str, Any]] | None = None,
+    resume: str | Path | None = None,
 ) -> Result:
     """Train a model and give what the run ended with.
 
@@ -48,18 +50,34 @@ def train(
         reward_weights: one number per function of `rewards`, in place of pairs.
         train: rows instead of `prompts.train`, each a mapping with a prompt and any columns.
         held_out: rows instead of `prompts.held_out`.
+        resume: a run folder to go on with, in place of a configuration; functions and rows that the run was started
+            with in Python are given again.
 
     Raises:
         GroupwiseError: one sentence naming what is wrong, where, and the remedy.
     """
     from groupwise.config import load
-    from groupwise.training import loop, setup
+    from groupwise.errors import ConfigError
+    from groupwise.training import loop, setup, start
     from groupwise.training.inputs import read_inputs
+    from groupwise.training.resume import open_run
 
-    _check_config(config)
+    if (config is None) == (resume is None):
+        raise ConfigError("give a configuration, or resume= with a run folder; one of the two")
+    if config is not None:
+        _check_config(config)
     functions, words = _functions(rewards), _words(overrides)
     _check_rows("train", train)
     _check_rows("held_out", held_out)
+    if resume is not None:
+        loaded, resumed = open_run(resume, words)
+        if loaded.config.method == "dpo":
+            return _on_pairs(loaded, functions or reward_weights, train, held_out, resumed)
+        run = start.resume(
+            loaded, resumed, rewards=functions, weights=reward_weights, train=train, held_out=held_out
+        )
+        return loop.train(run)
+    assert config is not None
     loaded = load(config, words)
     if loaded.config.method == "dpo":
         return _on_pairs(loaded, functions or reward_weights, train, held_out)
@@ -67,13 +85,17 @@ def train(
     return loop.train(setup.assemble(inputs))
 
 
-def _on_pairs(loaded: LoadedConfig, rewards: Any, train: Any, held_out: Any) -> Result:
+def _on_pairs(
+    loaded: LoadedConfig, rewards: Any, train: Any, held_out: Any, resumed: Resumed | None = None
+) -> Result:
     from groupwise.errors import ConfigError
     from groupwise.workbench import dpo
     from groupwise.workbench.preferences import read_preferences
 
     if rewards:
         raise ConfigError("rewards were given, but the method is dpo, which scores nothing; leave them out")
+    if resumed is not None:
+        return dpo.train(dpo.resume(loaded, resumed, train=train, held_out=held_out))
     return dpo.train(dpo.assemble(read_preferences(loaded, train=train, held_out=held_out)))
 
 

@@ -1,12 +1,13 @@
 """Numbers, words and nothing: what a field takes for what (case l03)."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from groupwise.config.base import Bool, Float, Int, Text, said
+from groupwise.config.base import Bool, Float, FromBase, Int, Text, said
 
 
 def taken(kind: Any, value: object) -> object:
@@ -109,3 +110,14 @@ def test_values_are_said_as_they_are_written() -> None:
         "0.5",
         "'a'",
     ]
+
+
+def test_a_file_of_a_setting_is_relative_to_the_configuration_where_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "models" / "rm").mkdir(parents=True)
+    mark = FromBase()
+    assert mark.resolved("models/rm", tmp_path) == str(tmp_path / "models" / "rm")
+    assert mark.resolved("cache.sqlite", tmp_path) == str(tmp_path / "cache.sqlite")  # to be made there
+    assert mark.resolved("org/name", tmp_path) == "org/name"  # a hub id
+    assert mark.resolved("none/cache.sqlite", tmp_path) == "none/cache.sqlite"
+    assert mark.resolved(str(tmp_path), Path("/elsewhere")) == str(tmp_path)
+    assert mark.resolved("x" * 5000, tmp_path) == "x" * 5000

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 import pytest
 from annotated_types import Ge, Lt
 
-from groupwise.config.choice import Choice, as_choice, check_settings
+from groupwise import registry
+from groupwise.config.choice import Choice, as_choice, check_settings, path_settings
 from groupwise.config.objective import ADVANTAGES, SURROGATES
 
 
@@ -77,3 +78,12 @@ def test_a_function_of_ones_own_is_found_beside_the_configuration(tmp_path: Path
 def test_unknown_names_list_what_there_is() -> None:
     with pytest.raises(ValueError, match="no surrogates entry is called 'klip': did you mean 'clip'"):
         Choice(name="klip").checked(SURROGATES)
+
+
+def test_settings_that_are_files_are_marked() -> None:
+    def plain(completions: list[str], *, words: int = 3) -> list[float]:
+        return []
+
+    assert path_settings(plain) == {}
+    assert list(path_settings(registry.find("groupwise.rewards.scorers", "judge"))) == ["cache"]
+    assert list(path_settings(registry.find("groupwise.rewards.scorers", "reward_model"))) == ["model"]

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import groupwise
 from groupwise.records.metrics_file import METRICS, undocumented
+from groupwise.rewards.document import fill
+from groupwise.rewards.made_up import Case, probes
 from tests.contracts.documentation import docstring_faults, metric_names, missing_files, unfinished
 
 SOURCE = Path(groupwise.__file__).parent
@@ -33,6 +35,24 @@ def test_every_documented_metric_is_spelled_outside_its_documentation() -> None:
             text = path.read_text(encoding="utf-8")
             spelled |= {name for name in METRICS if re.sub(r"\{label\}", "{", name).split("{")[0] in text}
     assert set(METRICS) - spelled == set()
+
+
+def test_the_table_of_scorers_is_that_of_the_registry() -> None:
+    page = ROOT / "docs" / "rewards" / "index.md"
+    text = page.read_text(encoding="utf-8")
+    assert fill(text, page.parent) == text, "a scorer has changed: make docs"
+
+
+def test_every_finding_of_check_reward_is_explained() -> None:
+    page = (ROOT / "docs" / "rewards" / "check_reward.md").read_text(encoding="utf-8")
+    source = (SOURCE / "rewards" / "findings.py").read_text(encoding="utf-8")
+    names = re.findall(r'_(?:fault|warning|note)\(\s*f?"([a-z_]+)(?:\{[^}]*\})?"', source)
+    assert len(names) > 20
+    for name in names:
+        assert f"`{name}{'PROBE' if name.endswith('_') else ''}`" in page or name == "strict_"
+    case = Case(place="a:0", prompt="p", columns={}, answer="25")
+    for probe in probes(case, "{answer}", []):
+        assert f"`{probe.name}`" in page
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -21,13 +21,16 @@ TINY = [
 ]
 
 
-@pytest.mark.parametrize(("name", "of"), [("first_run", "prompts"), ("gsm8k", "prompts"), ("dpo", "pairs")])
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [("first_run", "prompts"), ("gsm8k", "prompts"), ("customer_service", "prompts"), ("dpo", "pairs")],
+)
 def test_every_example_passes_check(name: str, of: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", str(ROOT / "examples" / name / "config.yaml")]) == 0
     assert f"{of} x" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["first_run", "gsm8k"])
+@pytest.mark.parametrize("name", ["first_run", "gsm8k", "customer_service"])
 def test_every_example_trains(name: str, tmp_path: Path) -> None:
     short = [*TINY, "rollout.max_new_tokens=4", "evaluate.prompts=2", "evaluate.every_steps=null"]
     short += ["prompts.too_long=drop"]  # the tiny model reads 512 tokens
@@ -64,6 +67,27 @@ def test_the_first_run_keeps_its_sides_apart() -> None:
     assert len(train) == 2000
     assert len(held_out) == 200
     assert not train & held_out
+
+
+def test_the_customers_data_is_as_its_script_writes_it(tmp_path: Path) -> None:
+    folder = ROOT / "examples" / "customer_service"
+    (tmp_path / "make_data.py").write_bytes((folder / "make_data.py").read_bytes())
+    subprocess.run([sys.executable, "make_data.py"], cwd=tmp_path, check=True)
+    rows = {}
+    for file in ("train.jsonl", "held_out.jsonl"):
+        assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
+        rows[file] = [json.loads(line) for line in (folder / file).read_text().splitlines()]
+    orders = [set(re.findall(r"\b\d{5}\b", row["prompt"])) for some in rows.values() for row in some]
+    assert len(set().union(*orders)) == len(orders) == 112  # no order is on both sides
+    for row in [*rows["train.jsonl"], *rows["held_out.jsonl"]]:
+        assert all(keyword in row["reference"] for keyword in row["keywords"])
+
+
+def test_the_customers_rewards_pass_their_examination(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check-reward", str(ROOT / "examples" / "customer_service" / "config.yaml")]) == 0
+    said = capsys.readouterr().out
+    assert "sound: no fault" in said
+    assert "warning" not in said
 
 
 def test_the_first_runs_reward() -> None:

@@ -55,6 +55,8 @@ def test_a_new_folder_has_its_places(tmp_path: Path) -> None:
         folder.samples_dir,
         folder.events_dir,
         folder.model_dir,
+        folder.checkpoints_dir,
+        folder.health_file,
     }
     assert places == {folder.path / name for name in FILES}
 

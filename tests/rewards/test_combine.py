@@ -171,3 +171,20 @@ def test_a_gate_comes_before_normalisation_and_left_out_rollouts_do_not_enter_it
     verdicts = combine([right, style], parts, ["g"] * 4, statistics=Statistics()).verdicts
     # Gated values 2, 0 (closed), left out, 1: mean 1, sample std 1.
     assert [v.reward for v in verdicts] == [1.0, -1.0, None, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("term", "formula"),
+    [
+        (Term(label="a", weight=0.5), "0.5 a"),
+        (STYLE, "0.5 (style if right >= 1 else 0)"),
+        (Term(label="a", normalise="batch", smoothing=0.9), "1 z_batch(a, smoothing 0.9)"),
+        (
+            Term(label="a", gate=GateConfig(reward="b", at_least=0.5, otherwise=-1), normalise="group"),
+            "1 z_group(a if b >= 0.5 else -1)",
+        ),
+        (Term(label="a", weight=2, schedule=((0, 0.0), (9, 1.0))), "2 [0 at step 0, 1 at step 9] a"),
+    ],
+)
+def test_what_a_reward_adds_can_be_read(term: Term, formula: str) -> None:
+    assert term.formula() == formula

@@ -16,12 +16,18 @@ from groupwise.rewards.made_up import FORMS, Case, in_form, probes, scrambled, w
         ("2 + 5 = 7\n#### 7", {"off by one": "2 + 5 = 7\n#### 8"}),  # the last number
         ("one two three four", {"half left out": "one two", "words in reverse": "four three two one"}),
         ("beagle", {"letters changed": "cfbhmf"}),
+        ("You get 5 pounds back", {"off by one": "You get 6 pounds back", "half left out": "You get"}),
     ],
 )
 def test_wrong_answers_are_near_the_right_one(answer: str, wrong: dict[str, str]) -> None:
     found = wrong_answers(answer, [])
     assert wrong.items() <= found.items()
     assert answer not in found.values()
+
+
+def test_a_dash_in_prose_is_no_sign() -> None:
+    assert "sign flipped" not in wrong_answers("You get 5 pounds back", [])
+    assert "half left out" not in wrong_answers("He has 2 + 3 apples: #### 5", [])
 
 
 def test_another_rows_answer_is_one_that_differs() -> None:

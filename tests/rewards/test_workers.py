@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.config.rewards import RewardConfig
 from groupwise.errors import ConfigError, RewardError
-from groupwise.rewards import Rewards, build
+from groupwise.rewards import Rewards, build, workers
 from tests.rewards import slow_rewards
 from tests.rewards.examples import HERE, pairs, values
 
@@ -131,8 +131,9 @@ def test_ctrl_c_while_a_worker_is_at_work_ends_it_and_is_passed_on() -> None:
     rewards.close()
 
 
-def test_when_nothing_answers_the_rest_is_not_waited_for() -> None:
-    rewards = named("stuck", timeout_seconds=0.1, on_failure="drop", workers=4)
+def test_when_nothing_answers_the_rest_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "LOST_IN_A_ROW", 3)
+    rewards = named("stuck", timeout_seconds=0.1, on_failure="drop", workers=2)
     started = time.monotonic()
     with pytest.raises(RewardError, match="failed on every rollout of a batch of 300"):
         values(rewards, ["stuck"] * 300)

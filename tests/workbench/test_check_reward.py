@@ -73,6 +73,7 @@ def test_ten_planted_faults_are_each_named(data: Path, reward: str, fault: str, 
 
 SOUND: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a built-in scorer": ("numeric", "sums", {}),
+    "mathematics": ("math_answer", "sums", {}),
     "one of TRL's shape": ("planted:right", "sums", {}),
     "form and answer in one": ("planted:right_in_tags", "sums", {}),
     "a word between borders": ("contains", "dogs", {}),
@@ -188,6 +189,23 @@ def test_style_is_not_asked_for_answers(data: Path) -> None:
     assert found.sound
     assert found.answer_column is None
     assert faults(examined("planted:by_length", letters, has_answers=False)) == {"length_only"}
+
+
+def test_tests_are_not_taken_for_answers(data: Path) -> None:
+    rows = [
+        {"prompt": "Write f.", "tests": ["assert f(1) == 2"]},
+        {"prompt": "Write g.", "tests": ["assert g()"]},
+    ]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    data.with_name("own.py").write_text(
+        "def passes(completions, tests):\n    return [0.0] * len(completions)\n"
+    )
+    found = examined("own.py:passes", data)
+    assert found.answer_column is None
+    assert "no right answer is known here" in found.found[0].says
+    rows = [{**row, "solution": "def f(n):\n    return n + 1"} for row in rows]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert examined("own.py:passes", data).answer_column == "solution"
 
 
 def test_a_form_of_its_own_is_named(data: Path) -> None:

@@ -241,3 +241,37 @@ def test_rewards_from_python_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="rewards were given, but the method is dpo"):
         groupwise.train(tree(tmp_path / "run"), rewards=[lambda completions: [0.0]], train=TRAIN)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_stopped_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "checkpoint": {"every_steps": 1, "best_metric": "eval/dpo_accuracy"},
+        "evaluate": {"every_steps": 2},
+        "training": {"steps": 4, "learning_rate": 1e-3},
+        "lora": {"rank": 4, "dropout": 0.1},
+        "run": {"save_model": True},
+    }
+    given: dict[str, Any] = {"train": TRAIN, "held_out": HELD_OUT}
+    whole = groupwise.train(tree(tmp_path / "whole", **sections), **given).folder
+    folder = tmp_path / "stopped"
+    inputs = read_preferences(load(tree(folder, **sections)), **given)
+    run = dpo.assemble(inputs, console=Console(quiet=True))
+    step = run.optimizer.step
+    calls = 0
+
+    def fails() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        step()
+
+    run.optimizer.step = fails  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        dpo.train(run)
+    result = groupwise.train(resume=folder, **given)
+    assert [line["step"] for line in result.metrics] == [0, 1, 2, 3, 4]
+    logged = [[comparable(line) for line in read_metrics(each / "metrics.jsonl")] for each in (whole, folder)]
+    assert logged[0] == logged[1]
+    weights = [(each / "model" / "model.safetensors").read_bytes() for each in (whole, folder)]
+    assert weights[0] == weights[1]

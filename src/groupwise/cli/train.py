@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from groupwise.cli.stopped import Stopped
 from groupwise.cli.words import CONFIG, SETTINGS, command
+from groupwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.config import LoadedConfig
     from groupwise.records.run_folder import RunFolder
     from groupwise.training.loop import Result
+    from groupwise.training.resume import Resumed
     from groupwise.training.setup import Run
     from groupwise.workbench.dpo import PreferenceRun
 
@@ -19,58 +23,103 @@ _SHOWN = 5
 
 
 def train(
-    config: Annotated[str, CONFIG],
+    config: Annotated[str | None, CONFIG] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="RUN",
+            help="Go on with the run in this folder instead, from its last checkpoint.",
+            show_default=False,
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --resume: an earlier one, such as step-000100; what came after it is given up.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Train a model.
+    """Train a model, or go on with a run.
 
     Everything is read and checked before the model is loaded. The run folder (run.dir, or a dated one under runs/)
-    gets the metrics, every rollout, and the trained model.
+    gets the metrics, every rollout, checkpoints, and the trained model. Ctrl-C once ends the run when its step is
+    finished, with a checkpoint.
 
     Example: groupwise train config.yaml training.steps=20 objective.kl.beta=0
+
+    Example: groupwise train --resume runs/2026-01-31_10-00-00
     """
     from groupwise.config import load
 
-    loaded = load(config, settings or ())
-    lines = _on_pairs(loaded) if loaded.config.method == "dpo" else _on_rollouts(loaded)
+    words = list(settings or ())
+    if resume is not None and config is not None:
+        words.insert(0, config)  # the first word is a setting too
+    if resume is None and checkpoint is not None:
+        raise ConfigError("--checkpoint goes with --resume, which names the run that it is of")
+    resumed = None
+    if resume is not None:
+        from groupwise.training.resume import open_run
+
+        loaded, resumed = open_run(resume, words, checkpoint=checkpoint)
+    elif config is None:
+        raise ConfigError(
+            "name a configuration (CONFIG), or give --resume with a run folder; `groupwise train --help` tells more"
+        )
+    else:
+        loaded = load(config, words)
+    lines = (_on_pairs if loaded.config.method == "dpo" else _on_rollouts)(loaded, resumed)
     print()
     for line in lines:
         print(line)
 
 
-def _on_rollouts(loaded: LoadedConfig) -> list[str]:
-    from groupwise.training import loop
+def _on_rollouts(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
+    from groupwise.training import loop, start
     from groupwise.training.inputs import read_inputs
     from groupwise.training.setup import assemble
+    from groupwise.training.signals import Interrupted
 
-    inputs = read_inputs(loaded)
     run = None
     try:
-        run = assemble(inputs)
+        run = assemble(read_inputs(loaded)) if resumed is None else start.resume(loaded, resumed)
         result = loop.train(run)
-    except KeyboardInterrupt:
-        raise Stopped(_left(None if run is None else run.folder)) from None
+    except KeyboardInterrupt as error:
+        raise Stopped(_left(run, clean=isinstance(error, Interrupted))) from None
     return ending(run, result)
 
 
-def _on_pairs(loaded: LoadedConfig) -> list[str]:
+def _on_pairs(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
+    from groupwise.training.signals import Interrupted
     from groupwise.workbench import dpo
     from groupwise.workbench.preferences import read_preferences
 
-    inputs = read_preferences(loaded)
     run = None
     try:
-        run = dpo.assemble(inputs)
+        run = dpo.assemble(read_preferences(loaded)) if resumed is None else dpo.resume(loaded, resumed)
         result = dpo.train(run)
-    except KeyboardInterrupt:
-        raise Stopped(_left(None if run is None else run.folder)) from None
+    except KeyboardInterrupt as error:
+        raise Stopped(_left(run, clean=isinstance(error, Interrupted))) from None
     return ending_on_pairs(run, result)
 
 
-def _left(folder: RunFolder | None) -> str:
+def _left(run: Run | PreferenceRun | None, *, clean: bool) -> str:
     """What there is of a run that was stopped."""
-    if folder is None:
+    if run is None:
         return "no step was finished"
+    saved, shown = run.keeper.saved, run.folder.shown
+    if saved is None:
+        return f"{_finished(run.folder)}, without a checkpoint"
+    go_on = f"`{command()} train --resume {shown}` goes on from {'there' if clean else saved}"
+    if clean:
+        return f"the run is saved at {saved}; {go_on}"
+    return f"{_finished(run.folder)}; {go_on}"
+
+
+def _finished(folder: RunFolder) -> str:
     try:
         lines = folder.metrics_file.read_text(encoding="utf-8").splitlines()
         finished = any(json.loads(line)["step"] > 0 for line in lines)

@@ -7,6 +7,7 @@ import numbers
 import os
 import re
 import reprlib
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -131,6 +132,23 @@ Bool = Annotated[bool, BeforeValidator(_yes_no)]
 Text = Annotated[str, BeforeValidator(_text)]
 PathText = Annotated[str, BeforeValidator(_path)]
 """A file, a folder or a name that may be one: text or a path object; a leading `~` is the home folder."""
+
+
+class FromBase:
+    """Marks a function's setting that may name a file or folder: relative to the configuration where it is there."""
+
+    def resolved(self, name: str, base: Path) -> str:
+        """The absolute path of what a name means from `base`, or the name itself where nothing of that name is there.
+
+        A file that is to be made is one whose folder is there.
+        """
+        path = (base / Path(name).expanduser()).absolute()
+        try:
+            there = path.exists() or (path.suffix != "" and path.parent.is_dir())
+        except OSError:
+            there = False
+        return str(path) if there else name
+
 
 PositiveInt = Annotated[Int, Field(ge=1)]
 NonNegativeInt = Annotated[Int, Field(ge=0)]

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from groupwise import registry
-from groupwise.config.base import Bool, Float, Int, Text, said
+from groupwise.config.base import Bool, Float, FromBase, Int, Text, said
 from groupwise.errors import ConfigError
 
 _TYPES: dict[Any, Any] = {int: Int, float: Float, bool: Bool, str: Text}
@@ -91,6 +91,17 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     return values
 
 
+def path_settings(function: Callable[..., Any]) -> dict[str, FromBase]:
+    """The settings of `function` that are marked as files or folders, with their marks."""
+    marks: dict[str, FromBase] = {}
+    for key, parameter in registry.settings(function).items():
+        annotation = _annotation(function, parameter)
+        for part in (annotation, *typing.get_args(annotation)):
+            found = [mark for mark in getattr(part, "__metadata__", ()) if isinstance(mark, FromBase)]
+            marks.update((key, mark) for mark in found)
+    return marks
+
+
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     """The annotation of one setting as an object. Read alone, since others may name torch for type checkers only."""
     annotation = parameter.annotation
@@ -122,4 +133,4 @@ def plain_message(error: Mapping[str, Any]) -> str:
     return f"{said(given)} should be {_SHAPES.get(kind, message.removeprefix('Input should be '))}"
 
 
-__all__ = ["Choice", "as_choice", "check_settings", "plain_message"]
+__all__ = ["Choice", "as_choice", "check_settings", "path_settings", "plain_message"]

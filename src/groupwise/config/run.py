@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import presets
 from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
+from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.dpo import DpoConfig
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
@@ -65,6 +66,9 @@ class RunConfig(Section):
     dpo: DpoConfig = Field(default=DpoConfig(), description="Preference pairs, with method dpo.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="Updates.")
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="Held-out evaluation.")
+    checkpoint: CheckpointConfig = Field(
+        default=CheckpointConfig(), description="What a run is resumed from."
+    )
     run: RunSettings = Field(default=RunSettings(), description="The run folder.")
 
     @field_validator("rewards", mode="before")

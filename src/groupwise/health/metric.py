@@ -7,9 +7,9 @@ from, and `value` is the number that is logged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -180,3 +180,16 @@ def combine(parts: Iterable[Mapping[str, Metric]]) -> dict[str, Metric]:
 def values(metrics: Mapping[str, Metric]) -> dict[str, float]:
     """The numbers to log; metrics of nothing (NaN by emptiness) are left out."""
     return {name: metric.value for name, metric in metrics.items() if not metric.empty}
+
+
+_KINDS = {kind.__name__: kind for kind in (Mean, Total, Largest, Smallest, Spread)}
+
+
+def plain(metrics: Mapping[str, Metric]) -> dict[str, list[Any]]:
+    """Metrics as data: each a list of its kind's name and what it summarises, for `from_plain`."""
+    return {name: [type(each).__name__, *astuple(each)] for name, each in metrics.items()}  # type: ignore[call-overload]
+
+
+def from_plain(data: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
+    """What `plain` was given."""
+    return {name: _KINDS[kind](*values) for name, (kind, *values) in data.items()}

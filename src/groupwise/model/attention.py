@@ -61,6 +61,21 @@ def _attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
         return plain
+    return _packed(module, query, key, value, dropout, scaling, groupwise, kwargs), None
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _packed(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout: float,
+    scaling: float | None,
+    groupwise: Layout,
+    kwargs: dict[str, Any],
+) -> Tensor:
+    """Out of torch.compile's sight, which would compile again for every layout."""
     for name in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(name) is not None:
             raise UnsupportedError(f"its attention uses {name}")
@@ -78,7 +93,7 @@ def _attention(
         value[0],
         scaling if scaling is not None else query.shape[-1] ** -0.5,
     )
-    return out.unsqueeze(0), None
+    return out.unsqueeze(0)
 
 
 AttentionInterface.register(NAME, _attention)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from groupwise.records.health_file import FIELDS
 from groupwise.records.metrics_file import METRICS
 from groupwise.records.rollout_file import SCHEMA
 from groupwise.records.run_folder import FILES, MANIFEST
@@ -40,10 +41,16 @@ def manifest_table() -> str:
     return _table(("field", "meaning"), ((f"`{name}`", meaning) for name, meaning in MANIFEST.items()))
 
 
+def health_table() -> str:
+    """Markdown: every field of a line of health.jsonl."""
+    return _table(("field", "meaning"), ((f"`{name}`", meaning) for name, meaning in FIELDS.items()))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "files": files_table,
     "manifest": manifest_table,
     "metrics": metrics_table,
+    "health": health_table,
     "rollouts": rollouts_table,
 }
 """Marker in the page to the table that stands there."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 
 from groupwise.errors import RunFolderError
+from groupwise.records.lines_file import LinesFile, split_lines
 
 METRICS: Mapping[str, str] = {
     "step": "Number of the batch; the first is 1, and 0 is the evaluation before it.",
@@ -128,19 +127,8 @@ NOT_COMPARABLE = ("time/", "memory/", "tokens/per_second")
 _SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-class MetricsFile:
-    """Appends to `metrics.jsonl`, one line per step, each handed to the system before `append` returns.
-
-    Opening a file whose last line was torn by a crash cuts that line off, so that the next one starts clean.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            _mend_end(path)
-            self._file = path.open("a", encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
+class MetricsFile(LinesFile):
+    """Appends to `metrics.jsonl`, one line per step."""
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
         """Write one line: `step` first, then the metrics sorted by name.
@@ -153,26 +141,8 @@ class MetricsFile:
         for name in sorted(values):
             if name == "step":
                 raise ValueError("a metric cannot be called 'step', which numbers the line")
-            line[name] = _spelled(name, values[name])
-        try:
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
-        except OSError as error:
-            raise RunFolderError(
-                f"{self.path} cannot be written: {error.strerror or error}; what it held before is intact"
-            ) from error
-
-    def close(self) -> None:
-        """Close the file; closing twice is harmless."""
-        self._file.close()
-
-    def __enter__(self) -> MetricsFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+            line[name] = spelled(name, values[name])
+        self.put(line)
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
@@ -186,7 +156,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     Raises:
         RunFolderError: no such file, or a line that is not one of ours; names its number.
     """
-    lines, torn = _split(path)
+    lines, torn = split_lines(path, "metrics")
     if torn is not None:
         warnings.warn(
             f"{path}, line {len(lines) + 1} was cut short after {len(torn)} characters (the run was killed while "
@@ -216,7 +186,8 @@ def undocumented(names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)})
 
 
-def _spelled(name: str, value: float) -> float | str:
+def spelled(name: str, value: float) -> float | str:
+    """A number as strict JSON holds it; text for one that is not finite."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -236,36 +207,3 @@ def _number(value: object) -> float:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} outside quotes is not JSON")
-
-
-def _split(path: Path) -> tuple[list[str], str | None]:
-    """The whole lines, and what follows the last of them when that is not a whole JSON object."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        raise RunFolderError(f"there is no metrics file {path}; is this a run folder?") from None
-    except OSError as error:
-        raise RunFolderError(f"{path} cannot be read: {error.strerror or error}") from error
-    *lines, end = text.split("\n")
-    if not end:
-        return lines, None
-    try:
-        json.loads(end)
-    except ValueError:
-        return lines, end
-    return [*lines, end], None  # only the line break is missing
-
-
-def _mend_end(path: Path) -> None:
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    if not data or data.endswith(b"\n"):
-        return
-    _, torn = _split(path)
-    with path.open("r+b") as file:
-        if torn is None:
-            file.seek(0, os.SEEK_END)
-            file.write(b"\n")
-        else:
-            file.truncate(data.rfind(b"\n") + 1)

@@ -326,7 +326,8 @@ def _rows_by_group(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
         column = table.column(field.name)
         if _of_numbers(field):
             columns[field.name] = [
-                scalar.values.to_numpy(zero_copy_only=False) if scalar.is_valid else None for scalar in column
+                np.array(scalar.values.to_numpy(zero_copy_only=False)) if scalar.is_valid else None
+                for scalar in column
             ]
         else:
             columns[field.name] = column.to_pylist()

@@ -10,11 +10,14 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from groupwise.errors import RunFolderError
 from groupwise.records.replace import replace_file
@@ -24,7 +27,10 @@ FILES: Mapping[str, str] = {
     "given in Python, which no file holds. Comments at its end say where values came from.",
     "manifest.json": "What the run was made with; see the fields below.",
     "metrics.jsonl": "One line of numbers per step; see the names below.",
+    "health.jsonl": "What went wrong and where, one line each; not there when nothing did; see the fields below.",
     "rollouts/": "Every rollout as Parquet, `step-000123.parquet` for step 123; see the columns below.",
+    "checkpoints/": "What the run can be resumed from, a folder each, `step-000123/` for the end of step 123; see "
+    "[checkpoints](checkpoints.md).",
     "samples/": "A few rollouts of a step as text, for people to read.",
     "events/": "The same metrics for TensorBoard: `tensorboard --logdir FOLDER/events`.",
     "model/": "The trained model and its tokenizer as a plain Hugging Face folder; with LoRA the merged weights, and "
@@ -42,6 +48,8 @@ MANIFEST: Mapping[str, str] = {
     "python_rewards": "Labels of the rewards that were given as Python functions; empty for none.",
     "python_rows": "For `train` and `held_out`, where their rows were given in Python: how many, and the SHA-256 of "
     "the rows as JSON, one to a line.",
+    "resumed": "For each time the run was taken up again: the checkpoint it was `at`, the `command`, the `versions` "
+    "then, and the settings that were `changed`, each with its value before and its new one.",
 }
 """The fields of manifest.json."""
 
@@ -49,6 +57,7 @@ MANIFEST: Mapping[str, str] = {
 _OURS = (
     "config.yaml",
     "metrics.jsonl",
+    "health.jsonl",
     "rollouts/step-*.parquet",
     "samples/step-*",
     "events/events.out.tfevents.*",
@@ -61,10 +70,20 @@ _OURS = (
     "model/vocab.txt",
     "model/adapter/*.safetensors",
     "model/adapter/*.json",
+    "checkpoints/step-*/manifest.json",
+    "checkpoints/step-*/*.safetensors",
+    "checkpoints/step-*/state.pt",
+    "checkpoints/step-*/batch.parquet",
+    "checkpoints/step-*/adapter/*.safetensors",
+    "checkpoints/step-*/adapter/*.json",
     ".*.partial",
     "*/.*.partial",
+    ".lock",
     "manifest.json",  # last, so that an overwrite that was interrupted can be repeated
 )
+
+# Folders that a run makes, inner ones first. Overwriting removes those that it leaves empty.
+_FOLDERS = ("model/adapter", "checkpoints/step-*/adapter", "checkpoints/step-*")
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "peft", "safetensors", "numpy", "pyarrow")
 
@@ -98,9 +117,19 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def health_file(self) -> Path:
+        """What went wrong, `health.jsonl`."""
+        return self.path / "health.jsonl"
+
+    @property
     def rollouts_dir(self) -> Path:
         """The Parquet files, `rollouts/`."""
         return self.path / "rollouts"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        """What the run can be resumed from, `checkpoints/`."""
+        return self.path / "checkpoints"
 
     @property
     def samples_dir(self) -> Path:
@@ -125,6 +154,26 @@ class RunFolder:
         """The text file with samples of one step, numbered with six digits."""
         return self.samples_dir / f"step-{step:06d}.txt"
 
+    def remove_after(self, step: int) -> None:
+        """Remove the rollouts and samples of later steps, and files that a killed process left unfinished.
+
+        Raises:
+            RunFolderError: one cannot be removed.
+        """
+        try:
+            for folder in (self.rollouts_dir, self.samples_dir):
+                for path in sorted(folder.glob("step-*.*")):
+                    number = path.stem.removeprefix("step-")
+                    if number.isdecimal() and int(number) > step:
+                        path.unlink()
+            for path in (*self.path.glob(".*.partial"), *self.path.glob("*/.*.partial")):
+                if path.is_file():
+                    path.unlink()
+        except OSError as error:
+            raise RunFolderError(
+                f"{error.filename} is of a step after the checkpoint, and cannot be removed: {error.strerror}"
+            ) from error
+
 
 def create(path: Path | None, *, overwrite: bool) -> RunFolder:
     """Make the folder of a new run, with its subfolders for rollouts and samples.
@@ -145,7 +194,8 @@ def create(path: Path | None, *, overwrite: bool) -> RunFolder:
         if path is None:
             path = _dated(parent)
         elif path.is_dir() and any(path.iterdir()):
-            _make_room(path)
+            with lock(RunFolder(path)):
+                _make_room(path)
         folder = RunFolder(path)
         for each in (folder.path, folder.rollouts_dir, folder.samples_dir):
             each.mkdir(parents=True, exist_ok=True)
@@ -159,6 +209,43 @@ def create(path: Path | None, *, overwrite: bool) -> RunFolder:
             f"{what} cannot be written: {error.strerror or error}; choose another run.dir"
         ) from error
     return folder
+
+
+def reopen(path: Path) -> RunFolder:
+    """The folder of a run that is to be gone on with.
+
+    Raises:
+        RunFolderError: no such folder, or not one of ours.
+    """
+    folder = RunFolder(Path(path).expanduser().absolute())
+    if not folder.path.is_dir():
+        raise RunFolderError(f"there is no run folder {path}; --resume takes the folder that a run made")
+    read_manifest(folder)
+    if not folder.config_file.is_file():
+        raise RunFolderError(f"{path} has no config.yaml, so the run in it cannot be resumed")
+    for each in (folder.rollouts_dir, folder.samples_dir):
+        each.mkdir(exist_ok=True)
+    return folder
+
+
+def lock(folder: RunFolder) -> BaseFileLock:
+    """Hold the folder for this process until the lock is released or the process ends, however it ends.
+
+    Raises:
+        RunFolderError: another process holds it.
+    """
+    held = FileLock(folder.path / ".lock")
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        raise RunFolderError(
+            f"another process is training in {folder.shown}; wait for its end, or choose another run.dir"
+        ) from None
+    except OSError as error:
+        raise RunFolderError(
+            f"run.dir {folder.path} cannot be written: {error.strerror or error}; choose another run.dir"
+        ) from error
+    return held
 
 
 def refuse(path: Path | None, *, overwrite: bool) -> None:
@@ -237,16 +324,58 @@ def write_manifest(
     """
     manifest = {
         "groupwise": _version("groupwise"),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "versions": versions(),
         "platform": {"system": platform.platform(), "machine": platform.machine(), "cores": _cores()},
         "seed": seed,
         "command": list(command),
+        **fingerprints(data_files, python_rewards, python_rows),
+        "resumed": [],
+    }
+    _put_manifest(folder, manifest)
+
+
+def add_resumption(folder: RunFolder, *, at: str, command: Sequence[str], changed: Mapping[str, Any]) -> None:
+    """Note in the manifest that the run was taken up again.
+
+    Args:
+        folder: of the run.
+        at: the checkpoint's folder.
+        command: the words that did it.
+        changed: settings by key, with the value before and the new one.
+
+    Raises:
+        RunFolderError: the manifest cannot be read or written.
+    """
+    manifest = read_manifest(folder)
+    entry = {"at": at, "command": list(command), "versions": versions(), "changed": dict(changed)}
+    _put_manifest(folder, {**manifest, "resumed": [*manifest.get("resumed", ()), entry]})
+
+
+def _put_manifest(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
+    text = json.dumps(manifest, indent=2) + "\n"
+    replace_file(folder.manifest_file, lambda file: file.write(text.encode()))
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python and of the packages that numbers depend on; None for one not installed."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+
+
+def fingerprints(
+    data_files: Mapping[str, Path],
+    python_rewards: Sequence[str] = (),
+    python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+) -> dict[str, Any]:
+    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`.
+
+    Raises:
+        RunFolderError: a data file cannot be read.
+    """
+    return {
         "data": {name: _fingerprint(path) for name, path in data_files.items()},
         "python_rewards": list(python_rewards),
         "python_rows": {name: _rows_fingerprint(rows) for name, rows in (python_rows or {}).items()},
     }
-    text = json.dumps(manifest, indent=2) + "\n"
-    replace_file(folder.manifest_file, lambda file: file.write(text.encode()))
 
 
 def read_manifest(folder: RunFolder) -> dict[str, Any]:
@@ -288,10 +417,12 @@ def _make_room(path: Path) -> None:
         for file in list(path.glob(pattern)):
             if file.is_file() or file.is_symlink():
                 file.unlink()
-    for name in ("model/adapter/", *FILES):
-        folder = path / name
-        if name.endswith("/") and folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
-            folder.rmdir()
+    for partial in path.glob("checkpoints/.step-*.partial"):
+        shutil.rmtree(partial)  # of a process that was killed
+    for pattern in (*_FOLDERS, *(name for name in FILES if name.endswith("/"))):
+        for folder in list(path.glob(pattern)):
+            if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def _version(package: str) -> str | None:

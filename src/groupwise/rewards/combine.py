@@ -62,6 +62,21 @@ class Term:
         (start, low), (end, high) = before[-1], after[0]
         return self.weight * (low + (high - low) * (step - start) / (end - start))
 
+    def formula(self) -> str:
+        """What it adds to the total, such as `0.3 z_group(style if right >= 1 else 0)`."""
+        text = self.label
+        if self.gate is not None:
+            text = f"{text} if {self.gate.reward} >= {self.gate.at_least:g} else {self.gate.otherwise:g}"
+        if self.normalise != "none":
+            running = f", smoothing {self.smoothing:g}" if self.smoothing else ""
+            text = f"z_{self.normalise}({text}{running})"
+        elif self.gate is not None:
+            text = f"({text})"
+        if not self.schedule:
+            return f"{self.weight:g} {text}"
+        points = ", ".join(f"{factor:g} at step {step}" for step, factor in self.schedule)
+        return f"{self.weight:g} [{points}] {text}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:

@@ -178,10 +178,14 @@ def _sense(measured: Measured) -> Iterator[Finding]:
     if not values or _moving(measured):
         return
     if len(set(values)) == 1:
+        remedy = (
+            "if right answers have to stand in a form of their own, name it with --form"
+            if measured.of_kind("right")
+            else "no right answer is known here, so name its column with --answer, or sample completions with --model"
+        )
         yield _fault(
             "constant",
-            f"all of {len(values)} completions got {values[0]:.4g}, so nothing can be learned; if right answers have "
-            "to stand in a form of their own, name it with --form",
+            f"all of {len(values)} completions got {values[0]:.4g}, so nothing can be learned; {remedy}",
         )
         return
     length = _length_alone(everything)

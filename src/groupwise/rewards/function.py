@@ -55,6 +55,8 @@ class RewardFunction:
     """True when it has `**kwargs` and so gets every column."""
     settings_only: frozenset[str]
     """Names that the data may not use for a column, since they are settings."""
+    hidden: frozenset[str] = frozenset()
+    """Columns that `**kwargs` does not get, since a setting that was left at its default has their name."""
     by_group: bool
     """True when it names `group_ids`, so that the rollouts of a group are not called apart."""
     on_failure: Literal["fail", "drop", "value"] = "fail"
@@ -121,7 +123,9 @@ class RewardFunction:
         """
         self.check_columns(columns, "the data")
         arguments = {
-            name: list(values) for name, values in columns.items() if self.takes_all and name not in GIVEN
+            name: list(values)
+            for name, values in columns.items()
+            if self.takes_all and name not in GIVEN and name not in self.hidden
         }
         for argument, column in {**self.wanted, **self.needed}.items():
             if column in columns:
@@ -189,11 +193,7 @@ def read_function(
     named = {name: p for name, p in named.items() if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
     by_position = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in stated.values())
     if not takes_all and "completions" not in named and (by_position or not named):
-        what = "takes its arguments by position" if by_position else "takes no arguments"
-        raise ConfigError(
-            f"{place}: {name_of(function)} {what}, but rewards are called with keywords; write "
-            f"def {name_of(function)}(completions, **columns)"
-        )
+        raise ConfigError(_without_keywords(function, place, by_position))
     _check_mapping(function, named, takes_all, settings, columns, place)
     fixed = set(settings) | _bound(function)  # what a functools.partial fixed, it passes itself
     takes = frozenset(n for n in GIVEN if n in named or (takes_all and n != "group_ids")) - fixed
@@ -216,8 +216,17 @@ def read_function(
         "wanted": wanted,
         "takes_all": takes_all,
         "settings_only": frozenset((fixed if built_in else fixed | defaults) - set(columns)),
+        "hidden": frozenset(defaults - set(columns)),
         "by_group": "group_ids" in named,
     }
+
+
+def _without_keywords(function: Callable[..., Any], place: str, by_position: bool) -> str:
+    what = "takes its arguments by position" if by_position else "takes no arguments"
+    return (
+        f"{place}: {name_of(function)} {what}, but rewards are called with keywords; write "
+        f"def {name_of(function)}(completions, **columns)"
+    )
 
 
 def _check_mapping(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any
 
-from groupwise.errors import RewardError, raised
+from groupwise.errors import GroupwiseError, RewardError, raised
 from groupwise.rewards.batch import Batch, TrainerState
 from groupwise.rewards.calling import Notes, Outcome, call_all, make_call
 from groupwise.rewards.completions import text_of
@@ -71,6 +71,7 @@ class Asked:
         Raises:
             RewardError: it returned something other than one value per rollout; under `fail`, it failed on them
                 together but on none of them alone.
+            GroupwiseError: what it raised itself is of the configuration or the model, not of a rollout.
         """
         self._settle(rows, outcome)
         if outcome.error is None or any(isinstance(self.values[i], Unusable) for i in rows):
@@ -87,6 +88,8 @@ class Asked:
 
     def _settle(self, rows: Rows, outcome: Outcome) -> None:
         self.seconds += outcome.seconds
+        if isinstance(outcome.error, GroupwiseError) and not isinstance(outcome.error, RewardError):
+            raise outcome.error  # a model or a file that is not there is no fault of any rollout
         if outcome.error is None:
             values = as_list(outcome.value, len(rows), who=f"the reward {self.function.label!r}")
             for i, value in zip(rows, values, strict=True):

@@ -13,6 +13,7 @@ FORMS: Mapping[str, str] = {
     "boxed": r"So it is \boxed{{answer}}.",
     "hashes": "So it is this.\n#### {answer}",
     "labelled": "Answer: {answer}",
+    "code": "```python\n{answer}\n```",
     "tags": "<think>\nLet me see.\n</think>\n<answer>\n{answer}\n</answer>",
     "answer tags": "<answer>{answer}</answer>",
     "reasoning tags": "<reasoning>\nLet me see.\n</reasoning>\n<answer>\n{answer}\n</answer>",
@@ -80,24 +81,25 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 def wrong_answers(answer: str, others: Sequence[str]) -> dict[str, str]:
     """Wrong answers near the right one, by how they were made.
 
-    The last number is changed where there is one; else words are left out and turned round. Another row's answer is
-    added where there is a different one.
+    The last number is changed where there is one, and of prose the second half left out or the words turned round.
+    Another row's answer is added where there is a different one.
 
     Args:
         answer: the right one.
         others: right answers of other rows.
     """
     found: dict[str, str] = {}
-    numbers = list(_NUMBER.finditer(answer))
-    words = answer.split()
+    numbers, words = list(_NUMBER.finditer(answer)), answer.split()
+    ends_with_number = bool(numbers) and not answer[numbers[-1].end() :].strip()
     if numbers:
         last = numbers[-1]
-        for name, text in _wrong_numbers(last[0]).items():
+        for name, text in _wrong_numbers(last[0], signs=ends_with_number).items():
             found[name] = answer[: last.start()] + text + answer[last.end() :]
-    elif len(words) >= 4:
+    if len(words) >= 4 and not ends_with_number:
         found["half left out"] = " ".join(words[: len(words) // 2])
-        found["words in reverse"] = " ".join(reversed(words))
-    else:
+        if not numbers:
+            found["words in reverse"] = " ".join(reversed(words))
+    elif not numbers:
         found["letters changed"] = scrambled(answer)
     other = next((text for text in others if _differs(text, answer)), None)
     if other is not None:
@@ -111,7 +113,8 @@ def _differs(text: str, answer: str) -> bool:
     return _key(text) != _key(answer) and not (ends[0] and ends[0] == ends[1])
 
 
-def _wrong_numbers(number: str) -> dict[str, str]:
+def _wrong_numbers(number: str, *, signs: bool) -> dict[str, str]:
+    """Numbers near another; with the other sign only where asked for, since a dash in prose is no sign."""
     whole, point, decimals = number.replace(",", "").partition(".")
     value = int(whole)
     negative = number.startswith("-")
@@ -122,7 +125,7 @@ def _wrong_numbers(number: str) -> dict[str, str]:
         "times ten": f"{whole}{decimals[:1] or '0'}{'.' if decimals[1:] else ''}{decimals[1:]}",
         "last digit changed": number[:-1] + last,
     }
-    if re.search(r"[1-9]", number):
+    if signs and re.search(r"[1-9]", number):
         changed["sign flipped"] = flipped
     return {name: text for name, text in changed.items() if text != number}
 
@@ -186,7 +189,7 @@ def probes(case: Case, form: str, others: Sequence[str]) -> list[Probe]:
             prompt=_leaking(case.prompt, answer),
         )
     )
-    if len(answer) <= 40 and len(answer.split()) <= 4:
+    if len(answer) <= 40 and len(answer.split()) <= 4 and "\n" not in answer:
         found += _about_short(answer, form, others)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,7 @@ class Rewards:
     Attributes:
         labels: one unique readable name per reward, in order.
         weighted: (label, weight) of each, in order.
+        formulas: what each adds to the total, in words; those that are only watched are left out.
         from_python: the labels of those that were given as Python functions.
         needs: label to the data columns that the reward cannot do without.
         by_group: the labels of those that compare the rollouts of a group with each other.
@@ -61,6 +62,7 @@ class Rewards:
         self._terms = tuple(f.term for f in functions)
         self.labels: tuple[str, ...] = tuple(f.label for f in functions)
         self.weighted: tuple[tuple[str, float], ...] = tuple((f.label, f.weight) for f in functions)
+        self.formulas: tuple[str, ...] = tuple(t.formula() for t in self._terms if t.weight != 0)
         self.from_python: tuple[str, ...] = tuple(f.label for f in functions if f.from_python)
         self.needs: dict[str, tuple[str, ...]] = {f.label: tuple(f.needed.values()) for f in functions}
         self.by_group: tuple[str, ...] = tuple(f.label for f in functions if f.by_group)
@@ -278,12 +280,17 @@ class Rewards:
         return logged
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run must know to go on as this one would: plain mappings, lists, texts and numbers."""
+        """What a resumed run must know to go on as this one would: plain mappings, lists, texts and numbers.
+
+        A reward that is an object with the methods `state` and `restore` (see `checkpoint.state.Stateful`) is saved
+        with it.
+        """
         return {
             "labels": list(self.labels),
             "failures": dict(self.failures),
             "has_worked": sorted(self._has_worked),
             "statistics": self._statistics.state(),
+            "own": {label: dict(function.state()) for label, function in self._with_memory()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -302,6 +309,8 @@ class Rewards:
             self.failures = {label: int(state["failures"][label]) for label in self.labels}
             self._has_worked = set(state["has_worked"])
             self._statistics.restore(state["statistics"])
+            for label, function in self._with_memory():
+                function.restore(state["own"][label])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the saved state of the rewards is damaged: {error!r}") from None
 
@@ -310,6 +319,12 @@ class Rewards:
         for function in self._functions:
             if function.pool is not None:
                 function.pool.close()
+
+    def _with_memory(self) -> Iterator[tuple[str, Any]]:
+        for each in self._functions:
+            function: Any = each.function
+            if all(callable(getattr(function, name, None)) for name in ("state", "restore")):
+                yield each.label, function
 
     def _add(self, name: str, number: float) -> None:
         self._totals[name] = self._totals.get(name, 0.0) + number

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from groupwise import registry
-from groupwise.config.choice import check_settings, plain_message
+from groupwise.config.choice import check_settings, path_settings, plain_message
 from groupwise.config.rewards import SCORERS, RewardConfig, fault_of_label
 from groupwise.errors import ConfigError, GroupwiseError, raised
 from groupwise.rewards.calling import call_all, make_call
@@ -149,7 +149,7 @@ def _from_config(i: int, config: RewardConfig, base: Path) -> tuple[RewardConfig
         raise ConfigError(f"{place}: {error}") from error.__cause__
     # Read first without settings: it refuses what cannot be called at all.
     read_function(function, place=place, settings={}, columns={}, built_in=built_in)
-    settings = _settings(function, config.settings, f"{place}.settings")
+    settings = _settings(function, config.settings, f"{place}.settings", base)
     fields = read_function(
         function, place=place, settings=settings, columns=config.columns, built_in=built_in
     )
@@ -166,7 +166,9 @@ def _from_config(i: int, config: RewardConfig, base: Path) -> tuple[RewardConfig
     return config, fields | {"place": place}
 
 
-def _settings(function: Callable[..., Any], given: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _settings(
+    function: Callable[..., Any], given: Mapping[str, Any], place: str, base: Path
+) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters
     for key in given:
         parameter = parameters.get(key)
@@ -180,7 +182,13 @@ def _settings(function: Callable[..., Any], given: Mapping[str, Any], place: str
         checked = check_settings(function, given)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None
-    return {key: checked[key] for key in given}
+    files = path_settings(function)
+    return {
+        key: files[key].resolved(checked[key], base)
+        if key in files and checked[key] is not None
+        else checked[key]
+        for key in given
+    }
 
 
 def _from_python(i: int, item: Any) -> tuple[RewardConfig, dict[str, Any]]:

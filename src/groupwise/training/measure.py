@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -105,3 +107,11 @@ def peak_memory_megabytes() -> float:
     """Largest resident memory of this process so far, in 2^20 bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+@contextmanager
+def timed(clock: dict[str, Metric], name: str) -> Iterator[None]:
+    """Put the seconds of the block into the clock."""
+    started = time.perf_counter()
+    yield
+    clock[name] = Total(time.perf_counter() - started)

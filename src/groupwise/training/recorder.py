@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
+from filelock import BaseFileLock
+
 from groupwise.records import Group, StepRecord
-from groupwise.records.metrics_file import MetricsFile
+from groupwise.records.health_file import Fault, HealthFile
+from groupwise.records.metrics_file import MetricsFile, read_metrics
 from groupwise.records.replace import replace_file
 from groupwise.records.rollout_file import write_rollouts
 from groupwise.records.run_folder import RunFolder
@@ -26,13 +29,24 @@ class Recorder:
         *,
         save_rollouts: bool,
         say: Callable[[str], None] | None = None,
+        held: BaseFileLock | None = None,
     ) -> None:
-        """Open the files of a run folder; `say` shows a sentence to whoever watches the run."""
+        """Open the files of a run folder.
+
+        Args:
+            folder: of the run.
+            sinks: beside metrics.jsonl.
+            save_rollouts: write each step's.
+            say: shows a sentence to whoever watches the run.
+            held: the lock on the folder, released at the end.
+        """
         self.folder = folder
+        self._held = held
         self.sinks = sinks
         self.save_rollouts = save_rollouts
         self._say = say
         self._said: set[str] = set()
+        self._step = 0
         self.metrics = MetricsFile(folder.metrics_file)
 
     def notice(self, kind: str, sentence: str) -> None:
@@ -41,11 +55,45 @@ class Recorder:
             self._say(sentence)
         self._said.add(kind)
 
+    def fault(self, fault: Fault) -> None:
+        """Record why an update of the step in progress is skipped, and tell whoever watches."""
+        with HealthFile(self.folder.health_file) as file:
+            file.append(self._step + 1, fault)
+        if self._say is not None:
+            self._say(f"an update of step {self._step + 1} is skipped: {fault.sentence}")
+
+    def state(self) -> dict[str, int]:
+        """How long the files that grow are, and the last step in them."""
+        health = self.folder.health_file
+        return {
+            "metrics_bytes": self.metrics.size_bytes,
+            "health_bytes": health.stat().st_size if health.exists() else 0,
+            "step": self._step,
+        }
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """See `checkpoint.state.Stateful`: what was written after that state was taken is removed.
+
+        Raises:
+            RunFolderError: metrics.jsonl has lost lines, or something cannot be removed.
+        """
+        self.metrics.cut(state["metrics_bytes"])
+        if self.folder.health_file.exists():
+            with HealthFile(self.folder.health_file) as file:
+                file.cut(state["health_bytes"])
+        self._step = state["step"]
+        self.folder.remove_after(self._step)
+
+    def lines(self) -> list[dict[str, float]]:
+        """The metrics recorded so far."""
+        return read_metrics(self.metrics.path)
+
     def write(self, record: StepRecord) -> None:
         """Write one step: rollouts first, so that a line of metrics always has its rollouts."""
         started = time.perf_counter()
         if self.save_rollouts and record.groups:
             write_rollouts(self.folder.rollout_file(record.step), record.groups, step=record.step)
+        self._step = record.step
         self._log(record.step, {**record.metrics, "time/record_seconds": time.perf_counter() - started})
 
     def _log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -75,3 +123,5 @@ class Recorder:
         self.metrics.close()
         for sink in self.sinks:
             sink.close()
+        if self._held is not None:
+            self._held.release()

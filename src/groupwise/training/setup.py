@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from groupwise.checkpoint.randomness import ProcessRandomness
+from groupwise.checkpoint.state import Stateful
 from groupwise.config import LoadedConfig, RunConfig, yaml
 from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
@@ -24,13 +27,15 @@ from groupwise.prompts.load import Row
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.records.replace import replace_file
-from groupwise.records.run_folder import RunFolder, create, refuse, write_manifest
+from groupwise.records.run_folder import RunFolder, create, lock, refuse, write_manifest
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.training.advantages import penalised
 from groupwise.training.inputs import Inputs
+from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.recorder import Recorder
+from groupwise.training.resume import Resumed, take_up
 from groupwise.training.schedules import KLController, Temperature
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
 from groupwise.training.step import Forward, Updater
@@ -77,6 +82,8 @@ class Run:
     """The sampling temperature from step to step."""
     recorder: Recorder
     """Writes the records."""
+    keeper: Keeper
+    """Where the run stands, and its checkpoints."""
 
     @property
     def config(self) -> RunConfig:
@@ -88,13 +95,35 @@ class Run:
         """Where everything is written."""
         return self.recorder.folder
 
+    @property
+    def parts(self) -> dict[str, Stateful]:
+        """Everything that decides the future beside the weights, by its name in a checkpoint.
+
+        A part with a memory of its own gets a line here. The recorder is the last, since it removes what was written
+        after the checkpoint, which no other part may object to any more.
+        """
+        return {
+            "keeper": self.keeper,
+            "order": self.order,
+            "optimizer": self.optimizer,
+            "updates": self.updater.guard,
+            "rewards": self.inputs.rewards,
+            "kl": self.kl,
+            "temperature": self.temperature,
+            "randomness": ProcessRandomness(),
+            "recorder": self.recorder,
+        }
+
     def begin(self, step: int) -> None:
-        """Set what changes by rule for a step, 0 for the first: learning rate, temperature, KL coefficient."""
-        self.optimizer.set_rate(learning_rate(self.config.training, step, self.steps))
+        """Move on what changes by rule before a step is sampled, 0 for the first: temperature and KL coefficient."""
         self.temperature.begin(step)
-        beta = self.kl.begin(step)
+        self.kl.begin(step)
+
+    def apply(self, step: int) -> None:
+        """Set the learning rate and the KL coefficient of a step for its updates, also of one that is gone on with."""
+        self.optimizer.set_rate(learning_rate(self.config.training, step, self.steps))
         if self.updater.kl_in_loss:
-            self.updater.objective = replace(self.updater.objective, beta=beta)
+            self.updater.objective = replace(self.updater.objective, beta=self.kl.beta)
 
     def score(
         self, step: int, *, training: bool = True
@@ -125,14 +154,20 @@ class Run:
         )
 
 
-def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
+def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed | None = None) -> Run:
     """Load the model and build every part.
+
+    Args:
+        inputs: configuration, data and rewards.
+        console: where people are told; the terminal by default.
+        resumed: the run that is gone on with; None for a new one.
 
     Raises:
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
     """
     config = inputs.config
-    refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
+    if resumed is None:
+        refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = load_policy(
         config.model,
         lora=config.lora,
@@ -152,13 +187,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         cache_megabytes=config.rollout.cache_megabytes,
         pack_weights=config.rollout.pack_weights,
     )
-    order = PromptOrder(
-        len(prompts),
-        config.rollout.prompts_per_step,
-        shuffle=config.prompts.shuffle,
-        seed=config.run.seed,
-        drop_last=config.prompts.drop_last,
-    )
+    order = _order(config, len(prompts))
     steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
     temperature = Temperature(config.rollout)
@@ -166,7 +195,9 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
     reference_forward, reference_weights = _reference(config, policy, forward, longest)
-    return Run(
+    # The folder last, so that a run that cannot start leaves none and removes no earlier run.
+    recorder = _recorder(inputs, steps, notices, console, resumed)
+    run = Run(
         inputs=inputs,
         policy=policy,
         engine=engine,
@@ -186,6 +217,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
             clip_width=inputs.clip_width,
             correct=None if sampler_serves else corrector(config.objective),
             kl_in_loss=config.objective.kl.place == "loss",
+            report=recorder.fault,
         ),
         optimizer=optimizer,
         old_forward=None if sampler_serves else forward,
@@ -193,16 +225,24 @@ def assemble(inputs: Inputs, *, console: Console | None = None) -> Run:
         reference_weights=reference_weights,
         kl=KLController(inputs.control_kl, config.objective.kl.beta),
         temperature=temperature,
-        # Last, so that a run that cannot start leaves no folder and removes no earlier run.
-        recorder=open_recorder(
-            inputs.loaded,
-            steps=steps,
-            notices=notices,
-            console=console,
-            data_files=inputs.data_files,
-            rows={"train": inputs.train, "held_out": inputs.held_out},
-            python_rewards=inputs.rewards.from_python,
-        ),
+        recorder=recorder,
+        keeper=Keeper(recorder.folder, config.checkpoint, policy),
+    )
+    ProcessRandomness().seed(config.run.seed)
+    if resumed is not None:
+        take_up(run, resumed, prompts)
+        engine.load_weights(run.updater.updates, policy.model)
+    return run
+
+
+def _order(config: RunConfig, count: int) -> PromptOrder:
+    """Which of so many prompts make each batch."""
+    return PromptOrder(
+        count,
+        config.rollout.prompts_per_step,
+        shuffle=config.prompts.shuffle,
+        seed=config.run.seed,
+        drop_last=config.prompts.drop_last,
     )
 
 
@@ -313,6 +353,21 @@ def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt]
     return prompts, held_out, notices + _overlap(prompts, held_out)
 
 
+def _recorder(
+    inputs: Inputs, steps: int, notices: Sequence[str], console: Console | None, resumed: Resumed | None
+) -> Recorder:
+    return open_recorder(
+        inputs.loaded,
+        steps=steps,
+        notices=notices,
+        console=console,
+        data_files=inputs.data_files,
+        rows={"train": inputs.train, "held_out": inputs.held_out},
+        python_rewards=inputs.rewards.from_python,
+        resumed=resumed,
+    )
+
+
 def open_recorder(
     loaded: LoadedConfig,
     *,
@@ -322,6 +377,7 @@ def open_recorder(
     data_files: Mapping[str, Path],
     rows: Mapping[str, Sequence[Row]],
     python_rewards: Sequence[str] = (),
+    resumed: Resumed | None = None,
 ) -> Recorder:
     """The run folder with its configuration and manifest, and the sinks.
 
@@ -333,20 +389,21 @@ def open_recorder(
         data_files: each data file by its name in the configuration.
         rows: `train` and `held_out`, some of which may come from Python.
         python_rewards: labels of the rewards given in Python.
+        resumed: the run that is gone on with; None for a new one.
     """
     config = loaded.config.run
     console = console or Console(highlight=False, soft_wrap=True)
-    folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
-    write_manifest(
-        folder,
-        seed=config.seed,
-        command=sys.argv,
-        data_files=data_files,
-        python_rewards=python_rewards,
-        python_rows={k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
-    )
-    text = annotated(loaded).encode()
-    replace_file(folder.config_file, lambda file: file.write(text))
+    if resumed is None:
+        folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
+        held = lock(folder)
+        origin = origin_of(data_files, rows, python_rewards)
+        write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
+    else:
+        folder, held = resumed.folder, resumed.held
+        notices = [*resumed.notices, *notices]
+    if resumed is None or resumed.changed:
+        text = annotated(loaded).encode()
+        replace_file(folder.config_file, lambda file: file.write(text))
     sinks: list[Sink] = []
     terminal = Terminal(steps, console)
     if "terminal" in config.sinks:
@@ -354,9 +411,24 @@ def open_recorder(
             terminal.say(sentence)
         sinks.append(Guarded(terminal, "terminal", console))
     if "tensorboard" in config.sinks:
-        sinks.append(Guarded(TensorBoard(folder.events_dir), "tensorboard", console))
+        after = None if resumed is None else resumed.checkpoint.position.step
+        sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
     say = terminal.say if "terminal" in config.sinks else None
-    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say)
+    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held)
+
+
+def origin_of(
+    data_files: Mapping[str, Path], rows: Mapping[str, Sequence[Row]], python_rewards: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the manifest says of where data and rewards came from, as keywords of `write_manifest`.
+
+    The arguments are those of `open_recorder`.
+    """
+    return {
+        "data_files": data_files,
+        "python_rewards": python_rewards,
+        "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
+    }
 
 
 def forward_of(scorer: TokenLogprobs, config: RunConfig, temperature: Temperature) -> Forward:

@@ -68,11 +68,11 @@ class Terminal:
 class TensorBoard:
     """Scalars in the run folder's events/."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open an event file in the folder."""
+    def __init__(self, folder: Path, *, after: int | None = None) -> None:
+        """Open an event file in the folder; of a resumed run, what earlier ones hold after that step is hidden."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer: Any = SummaryWriter(str(folder))
+        self.writer: Any = SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Sink`."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -14,6 +17,7 @@ from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Tot
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.objective.loss import Objective, TokenTerms, policy_loss
 from groupwise.records import Rollout, TrainingGroup
+from groupwise.records.health_file import Fault
 from groupwise.training.batch import (
     MicroBatch,
     Response,
@@ -24,6 +28,7 @@ from groupwise.training.batch import (
     split,
     weighted,
 )
+from groupwise.training.non_finite import Seen, explain
 from groupwise.training.schedules import Temperature
 from groupwise.training.weights import GuardedStep, Optimizer
 
@@ -98,6 +103,7 @@ class Updater:
         clip_width: float | None = None,
         correct: Callable[[Rollout, NDArray[np.float32]], NDArray[np.float32]] | None = None,
         kl_in_loss: bool = True,
+        report: Callable[[Fault], None] | None = None,
     ) -> None:
         """Take the parts.
 
@@ -113,6 +119,7 @@ class Updater:
             correct: a rollout and its old log-probs [T] to importance weights [T]; None when the sampler's log-probs
                 are the old ones.
             kl_in_loss: the KL is a term of the loss; else it was taken off the rewards, and is not computed here.
+            report: told why each update that is skipped is.
         """
         self.forward = forward
         self.objective = objective
@@ -122,7 +129,7 @@ class Updater:
         self.clip_width = clip_width
         self.correct = correct
         self.kl_in_loss = kl_in_loss
-        self.guard = GuardedStep(optimizer, config)
+        self.guard = GuardedStep(optimizer, config, report=report)
 
     @property
     def updates(self) -> int:
@@ -154,12 +161,16 @@ class Updater:
         self.forward.scorer.model.train()
         loss = 0.0
         parts: list[dict[str, Metric]] = []
+        seen: list[Seen] = []
+        following = iter(computed)
         for batch in self.forward.micro_batches(computed):
             with torch.enable_grad():  # whoever calls, and whatever a reward has switched off
                 terms, policy_logprobs_M = self._terms(batch)
                 terms.loss.backward()
-            loss += float(terms.loss.detach())
+            # The clamp of the ratio hides an infinite log-prob from the loss.
+            loss += float(terms.loss.detach()) if bool(policy_logprobs_M.isfinite().all()) else math.nan
             parts.append(self._measure(batch, terms, policy_logprobs_M))
+            seen.append(_seen(batch, list(islice(following, batch.rollouts)), terms, policy_logprobs_M))
             if first:
                 parts.append(_gap(policy_logprobs_M - batch.sampler_logprobs_M))
         metrics = combine(parts)
@@ -169,7 +180,7 @@ class Updater:
         for name in ("policy/token_loss", "clip/low_fraction", "clip/high_fraction"):
             if name in metrics:
                 metrics[name] = Mean(metrics[name].value * sum(r.trainable_tokens for r in computed), trained)
-        return metrics | self.guard.apply(loss)
+        return metrics | self.guard.apply(loss, functools.partial(explain, seen))
 
     def _terms(self, batch: MicroBatch) -> tuple[TokenTerms, torch.Tensor]:
         policy_logprobs_M, entropy_M = self.forward.logprobs(batch)
@@ -209,6 +220,26 @@ class Updater:
         if batch.correction_M is not None:
             metrics["sampler/correction_mean"] = Mean(float(batch.correction_M.sum()), count)
         return metrics
+
+
+def _seen(batch: MicroBatch, rows: Sequence[Row], terms: TokenTerms, policy_M: torch.Tensor) -> Seen:
+    """What is needed to say later where a number that is not finite came from."""
+    return Seen(
+        rollouts=[row.rollout for row in rows],
+        rollout_M=batch.rollout_M,
+        values={
+            "sampler log-prob": batch.sampler_logprobs_M,
+            "old log-prob": batch.old_logprobs_M,
+            "reference log-prob": batch.reference_logprobs_M,
+            "advantage": batch.advantages_M,
+            "correction": batch.correction_M,
+            "policy log-prob": policy_M,
+            "ratio overflow": terms.ratio_M,
+            "KL overflow": terms.kl_M,
+        },
+        clamped_M=terms.clamped_M,
+        log_ratio_M=terms.log_ratio_M,
+    )
 
 
 def _spread(values_M: torch.Tensor) -> Spread:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from groupwise.config.training import TrainingConfig
-from groupwise.errors import ConfigError, TrainingError
+from groupwise.errors import CheckpointError, ConfigError, TrainingError
 from groupwise.health.metric import Mean, Metric, Total
+from groupwise.records.health_file import Fault
 
 
 def learning_rate(config: TrainingConfig, step: int, steps: int) -> float:
@@ -41,7 +44,9 @@ class Optimizer:
         Raises:
             ConfigError: nothing in the model is trainable.
         """
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.names = [name for name, _ in named]
+        self.parameters = [p for _, p in named]
         if not self.parameters:
             raise ConfigError("the model has no trainable weights; check lora.target_modules")
         groups = [
@@ -85,47 +90,133 @@ class Optimizer:
         """Change the weights."""
         self.adamw.step()
 
+    def not_finite_gradients(self) -> list[str]:
+        """Names of the weights whose gradient holds NaN or infinity."""
+        return [
+            name
+            for name, p in zip(self.names, self.parameters, strict=True)
+            if p.grad is not None and not bool(p.grad.isfinite().all())
+        ]
+
+    @torch.no_grad()
+    def refuse_not_finite(self) -> None:
+        """Find out whether the last step has spoilt the weights, at the price of one pass over them.
+
+        Raises:
+            TrainingError: they hold NaN or infinity; names the first.
+        """
+        if not bool(torch.nn.utils.get_total_norm(self.parameters, norm_type=float("inf")).isfinite()):
+            name = next(n for n, p in zip(self.names, self.parameters, strict=True) if not p.isfinite().all())
+            raise TrainingError(
+                f"the update left NaN or infinity in the weights {name}, though its gradient was finite; resume from "
+                "the last checkpoint with a lower training.learning_rate"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """AdamW's moments and counts, by the number of the parameter; settings come from the configuration."""
+        return {"moments": self.adamw.state_dict()["state"], "shapes": self._shapes}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `checkpoint.state.Stateful`.
+
+        Raises:
+            CheckpointError: of other parameters.
+        """
+        if [list(each) for each in state["shapes"]] != self._shapes:
+            raise CheckpointError(
+                "the checkpoint's optimiser is of other weights than this run trains; resume with the model and the "
+                "lora section that the run was started with"
+            )
+        self.adamw.load_state_dict(
+            {"state": state["moments"], "param_groups": self.adamw.state_dict()["param_groups"]}
+        )
+
+    @property
+    def _shapes(self) -> list[list[int]]:
+        return [list(p.shape) for p in self.parameters]
+
 
 class GuardedStep:
     """Scales the gradient and changes the weights, unless the loss or the gradient is not finite."""
 
-    def __init__(self, optimizer: Optimizer, config: TrainingConfig) -> None:
-        """Take the optimiser, the limit on the gradient's norm, and the bound on bad steps in a row."""
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        config: TrainingConfig,
+        *,
+        report: Callable[[Fault], None] | None = None,
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            optimizer: of the weights.
+            config: the limit on the gradient's norm, and the bound on bad steps in a row.
+            report: told why each update is skipped.
+        """
         self.optimizer = optimizer
         self.config = config
+        self.report = report
         self.bad_in_a_row = 0
         self.updates = 0
 
-    def apply(self, loss: float) -> dict[str, Metric]:
+    def state(self) -> dict[str, int]:
+        """How many updates were made, and how many were skipped in a row."""
+        return {"updates": self.updates, "bad_in_a_row": self.bad_in_a_row}
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """See `checkpoint.state.Stateful`."""
+        self.updates, self.bad_in_a_row = state["updates"], state["bad_in_a_row"]
+
+    def apply(
+        self, loss: float, explain: Callable[[float, float, Sequence[str]], Fault] | None = None
+    ) -> dict[str, Metric]:
         """Take one optimiser step with the gradient that is there; without any gradient the weights stay.
 
         Args:
             loss: the value that the gradient is of.
+            explain: loss, norm of the gradient and the names of weights whose gradient is not finite, to why.
 
         Raises:
-            TrainingError: the loss or gradient was not finite `max_bad_steps` times in a row.
+            TrainingError: the loss or gradient was not finite `max_bad_steps` times in a row; or the weights are not
+                finite after the step.
         """
         norm = self.optimizer.gradient_norm()
         limit = self.config.max_grad_norm
         if not (math.isfinite(loss) and math.isfinite(norm)):
+            bad = self.optimizer.not_finite_gradients()
             self.optimizer.zero_grad()
-            self.bad_in_a_row += 1
-            if self.bad_in_a_row >= self.config.max_bad_steps:
-                raise TrainingError(
-                    f"{self.bad_in_a_row} updates in a row were skipped, the last with loss {loss} and gradient norm "
-                    f"{norm}; the weights are those before them. Lower training.learning_rate, or look for extreme "
-                    "log-probs in the last rollouts"
-                )
-            return {"training/skipped_updates": Total(1)}
+            if explain is not None:
+                return self.skip(explain(loss, norm, bad))
+            return self.skip(
+                Fault(source="gradient", sentence=f"the loss is {loss:g} and the gradient's norm {norm:g}")
+            )
         self.bad_in_a_row = 0
         clipped = limit is not None and norm > limit
         if limit is not None and clipped:
             self.optimizer.scale_gradient(limit / (norm + 1e-6))
         if norm > 0:
             self.optimizer.step()
+            self.optimizer.refuse_not_finite()
             self.updates += 1
         return {
             "grad/norm": Mean(norm, 1),
             "grad/clipped_fraction": Mean(float(clipped), 1),
             "training/skipped_updates": Total(0),
         }
+
+    def skip(self, fault: Fault) -> dict[str, Metric]:
+        """Leave the weights as they are, and say why.
+
+        Raises:
+            TrainingError: for the `max_bad_steps`th time in a row.
+        """
+        if self.report is not None:
+            self.report(fault)
+        self.bad_in_a_row += 1
+        if self.bad_in_a_row >= self.config.max_bad_steps:
+            raise TrainingError(
+                f"{self.bad_in_a_row} updates in a row were skipped, as training.max_bad_steps allows at most; the "
+                f"last: {fault.sentence}. The weights are those before them; lower training.learning_rate, or look at "
+                "the rollouts named in health.jsonl"
+            )
+        return {"training/skipped_updates": Total(1)}

@@ -213,7 +213,9 @@ def _answer_column(rewards: Rewards, rows: Sequence[Mapping[str, Any]]) -> str |
     """What the rewards need and is usually an answer, then what is usually one, then what the rewards need."""
     needed = [column for columns in rewards.needs.values() for column in columns]
     usual = [*(name for name in _USUAL_ANSWERS if name in needed), *_USUAL_ANSWERS]
-    for column in (*usual, *needed):
+    # A list that is called otherwise is more likely one of tests or of words to mention.
+    others = [name for name in needed if not any(isinstance(row.get(name), list | tuple) for row in rows)]
+    for column in (*usual, *others):
         if any(_answer(row, column) is not None for row in rows):
             return column
     return None

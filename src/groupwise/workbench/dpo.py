@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from groupwise.checkpoint.export import save_model
+from groupwise.checkpoint.randomness import ProcessRandomness
+from groupwise.checkpoint.state import Stateful
 from groupwise.config import LoadedConfig, RunConfig
 from groupwise.health.metric import Mean, Metric, Total, combine, values
 from groupwise.model.load import Policy, load_policy
@@ -27,19 +29,40 @@ from groupwise.objective.dpo import PreferenceTerms, dpo
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import StepRecord
 from groupwise.records.replace import replace_file
-from groupwise.records.run_folder import RunFolder, refuse
+from groupwise.records.run_folder import RunFolder, fingerprints, refuse
 from groupwise.training.batch import families_of
-from groupwise.training.loop import Result, timed
-from groupwise.training.measure import peak_memory_megabytes
+from groupwise.training.keeper import Keeper
+from groupwise.training.loop import Result
+from groupwise.training.measure import peak_memory_megabytes, timed
 from groupwise.training.recorder import Recorder
+from groupwise.training.resume import Resumed, check_data, refuse_without_python, take_up
 from groupwise.training.schedules import Temperature
-from groupwise.training.setup import forward_of, introduced, open_recorder, steps_of
+from groupwise.training.setup import forward_of, introduced, open_recorder, origin_of, steps_of
 from groupwise.training.step import Forward, score_responses
 from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
-from groupwise.workbench.preferences import Pair, PreferenceInputs, encode_pairs
+from groupwise.workbench.preferences import Pair, PreferenceInputs, encode_pairs, read_preferences
 
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], PreferenceTerms]
 _SHOWN = 8
+
+Reference = Mapping[str, NDArray[np.float64]]
+"""Prompt id to the summed log-probs of the chosen and the rejected response under the reference, shape [2], nats."""
+
+
+class ReferenceLogprobs:
+    """Summed log-probs of both responses of each pair under the reference, which is gone once training has begun."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.by_id: Reference = {}
+
+    def state(self) -> dict[str, Any]:
+        """Prompt ids and their two numbers."""
+        return {"ids": list(self.by_id), "sums": np.array(list(self.by_id.values())).reshape(-1, 2)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `checkpoint.state.Stateful`."""
+        self.by_id = dict(zip(state["ids"], state["sums"], strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +87,25 @@ class PreferenceRun:
     """The policy's weights and rate."""
     guard: GuardedStep
     """Changes the weights."""
+    reference: ReferenceLogprobs
+    """What the policy was before its first update."""
     recorder: Recorder
     """Writes the records."""
+    keeper: Keeper
+    """Where the run stands, and its checkpoints."""
+
+    @property
+    def parts(self) -> dict[str, Stateful]:
+        """Everything that decides the future beside the weights, by its name in a checkpoint; the recorder last."""
+        return {
+            "keeper": self.keeper,
+            "order": self.order,
+            "optimizer": self.optimizer,
+            "updates": self.guard,
+            "reference": self.reference,
+            "randomness": ProcessRandomness(),
+            "recorder": self.recorder,
+        }
 
     @property
     def config(self) -> RunConfig:
@@ -84,14 +124,42 @@ class PreferenceRun:
         return functools.partial(dpo, beta=chosen.beta, label_smoothing=chosen.label_smoothing)
 
 
-def assemble(inputs: PreferenceInputs, *, console: Console | None = None) -> PreferenceRun:
+def resume(
+    loaded: LoadedConfig,
+    resumed: Resumed,
+    *,
+    train: Sequence[Mapping[str, Any]] | None = None,
+    held_out: Sequence[Mapping[str, Any]] | None = None,
+) -> PreferenceRun:
+    """The run of a folder in the state of its checkpoint; see `training.start.resume`.
+
+    Raises:
+        GroupwiseError: one sentence naming what is wrong, where, and the remedy; the folder is as it was.
+    """
+    with resumed.given_up_on_error():
+        given = [name for name, rows in (("train", train), ("held_out", held_out)) if rows is not None]
+        refuse_without_python(resumed.folder, rewards=False, rows=given)
+        inputs = read_preferences(loaded, train=train, held_out=held_out)
+        check_data(resumed.folder, fingerprints(**origin_of(inputs.data_files, inputs.read)))
+        return assemble(inputs, resumed=resumed)
+
+
+def assemble(
+    inputs: PreferenceInputs, *, console: Console | None = None, resumed: Resumed | None = None
+) -> PreferenceRun:
     """Load the model and build every part.
+
+    Args:
+        inputs: configuration and pairs.
+        console: where people are told; the terminal by default.
+        resumed: the run that is gone on with; None for a new one.
 
     Raises:
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
     """
     config = inputs.config
-    refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
+    if resumed is None:
+        refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = load_policy(config.model, lora=config.lora, base=inputs.loaded.base, seed=config.run.seed)
     pairs, notices = encode_pairs(inputs.train, config, policy)
     held_out: list[Pair] = []
@@ -109,7 +177,16 @@ def assemble(inputs: PreferenceInputs, *, console: Console | None = None) -> Pre
     order = _order(len(pairs), config)
     steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
-    return PreferenceRun(
+    recorder = open_recorder(
+        inputs.loaded,
+        steps=steps,
+        notices=notices,
+        console=console,
+        data_files=inputs.data_files,
+        rows=inputs.read,
+        resumed=resumed,
+    )
+    run = PreferenceRun(
         loaded=inputs.loaded,
         policy=policy,
         pairs=pairs,
@@ -118,16 +195,15 @@ def assemble(inputs: PreferenceInputs, *, console: Console | None = None) -> Pre
         steps=steps,
         forward=forward_of(scorer, config, Temperature(config.rollout)),
         optimizer=optimizer,
-        guard=GuardedStep(optimizer, config.training),
-        recorder=open_recorder(
-            inputs.loaded,
-            steps=steps,
-            notices=notices,
-            console=console,
-            data_files=inputs.data_files,
-            rows=inputs.read,
-        ),
+        guard=GuardedStep(optimizer, config.training, report=recorder.fault),
+        reference=ReferenceLogprobs(),
+        recorder=recorder,
+        keeper=Keeper(recorder.folder, config.checkpoint, policy),
     )
+    ProcessRandomness().seed(config.run.seed)
+    if resumed is not None:
+        take_up(run, resumed)
+    return run
 
 
 def _order(count: int, config: RunConfig) -> PromptOrder:
@@ -146,36 +222,38 @@ def train(run: PreferenceRun) -> Result:
     Raises:
         GroupwiseError: the run could not go on; what was written before is intact.
     """
-    lines: list[dict[str, float]] = []
+    lines = run.recorder.lines()
     config = run.config
 
     def record(step: int, metrics: dict[str, float]) -> None:
         run.recorder.write(StepRecord(step=step, groups=(), metrics=metrics))
         lines.append({"step": step, **metrics})
 
-    with ExitStack() as stack:
-        stack.enter_context(run.recorder)
+    with run.keeper.watching(), run.recorder:
         clock: dict[str, Metric] = {}
-        with timed(clock, "time/logprobs_seconds"):
-            reference = reference_logprobs(run)
-        if run.held_out and config.evaluate.at_start:
-            record(0, values(evaluation(run, 0, reference) | clock))
-        for step in range(1, run.steps + 1):
+        if not run.reference.by_id:
+            with timed(clock, "time/logprobs_seconds"):
+                run.reference.by_id = reference_logprobs(run)
+        run.keeper.border(run.parts)
+        if not lines and run.held_out and config.evaluate.at_start:
+            record(0, values(evaluation(run, 0, run.reference.by_id) | clock))
+        while run.keeper.step < run.steps:
             started = time.perf_counter()
-            metrics = train_step(run, step, reference)
+            step = run.keeper.step + 1
+            with run.keeper.changing():
+                metrics = train_step(run, step, run.reference.by_id)
             due = config.evaluate.every_steps is not None and step % config.evaluate.every_steps == 0
             if run.held_out and (due or (step == run.steps and config.evaluate.at_end)):
-                metrics |= evaluation(run, step, reference)
+                metrics |= evaluation(run, step, run.reference.by_id)
             metrics["time/step_seconds"] = Total(time.perf_counter() - started)
             metrics["memory/peak_rss_mb"] = Mean(peak_memory_megabytes(), 1)
             record(step, values(metrics))
+            run.keeper.finished(step, metrics)
+            run.keeper.border(run.parts)
+        run.keeper.end()
         if config.run.save_model:
             save_model(run.policy, run.folder.model_dir)
     return Result(folder=run.folder.path, metrics=lines)
-
-
-Reference = Mapping[str, NDArray[np.float64]]
-"""Prompt id to the summed log-probs of the chosen and the rejected response under the reference, shape [2], nats."""
 
 
 def reference_logprobs(run: PreferenceRun) -> Reference:

@@ -237,7 +237,9 @@ def _finite(value: float) -> float | None:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 0.1 else f"{seconds * 1e3:.2g} ms"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.2g} ms"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def _hanging(title: str, text: str) -> list[str]:

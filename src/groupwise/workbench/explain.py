@@ -169,12 +169,9 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
     objective = config.objective
     found = []
     if config.rewards:
-        weighted = " + ".join(
-            f"{weight:g} {label}" for label, weight in build(config.rewards, base=base).weighted
-        )
-        keys = tuple(
-            f"rewards.{i}.{key}" for i in range(len(config.rewards)) for key in ("name", "weight", "settings")
-        )
+        weighted = " + ".join(build(config.rewards, base=base).formulas)
+        said = ("name", "weight", "settings", "gate", "normalise", "smoothing", "schedule")
+        keys = tuple(f"rewards.{i}.{key}" for i in range(len(config.rewards)) for key in said)
         found.append(Factor(name="reward", formula=f"r_i = {weighted}", keys=keys))
     for name, symbol, package, choice in (
         ("advantage", "", ADVANTAGES, objective.advantage),

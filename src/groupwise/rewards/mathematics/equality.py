@@ -126,7 +126,7 @@ def _same(gold: Shape, said: Shape, values: Values) -> bool:
     if isinstance(gold, Relation) and len(set(gold.signs)) == 1 and gold.signs[0] == r"\approx":
         gold = gold.sides[-1]
     if isinstance(gold, Value):
-        if isinstance(said, Many) and said.items and not said.braces:
+        if isinstance(said, Many) and said.items and (not said.braces or len(said.items) == 1):
             return all(
                 _same(gold, item, values) for item in said.items
             )  # one value, stated several times over
@@ -196,6 +196,10 @@ def _same_value(gold: Value, said: Value, values: Values) -> bool:
         return False  # `3m` may be three times m
     if gold.node.kind == "based" or said.node.kind == "based":
         return _same_based(gold.node, said.node)
+    if gold.percent != said.percent:
+        other = said.unit if gold.percent else gold.unit
+        if other is not None and other.is_measure:
+            return False
     pairs = [(gold.node, said.node if factor == 1 else product(number(factor), said.node))]
     if said.percent and not gold.percent:
         pairs = [(gold.node, product(number(Fraction(1, 100)), said.node))]
@@ -311,8 +315,8 @@ def _same_many(gold: Many, said: Shape, values: Values) -> bool:
             return False  # an interval is not a set of two
         return not gold.braces and _all_same(values_of(gold), said.items, values)
     items = values_of(said) if isinstance(said, Many) else (said,)
-    if isinstance(said, Many) and assignments(said) is not None:
-        return False
+    if isinstance(said, Many) and assignments(said) is not None and items == said.items:
+        return False  # values of several variables
     if holds_intervals(gold):
         return isinstance(said, Many) and _same_union(as_union(gold), as_union(said), values)
     return _matched(values_of(gold), items, values)

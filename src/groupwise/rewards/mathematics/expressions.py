@@ -43,10 +43,10 @@ _INVERSE = {name: "arc" + name for name in ("sin", "cos", "tan", "cot", "sec", "
 _ALIAS = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "ceiling": "ceil"}
 _LISTED = frozenset({"min", "max", "gcd", "lcm"})
 _APPLIED = frozenset("fg")
-_NAMED = {"pi": "pi", "infinity": "infinity", "infty": "infinity"}
+_NAMED = {"pi": "pi", "infinity": "infinity", "infty": "infinity", "inf": "infinity"}
 _SMALL_WORDS = vocabulary(
     "is it so we of to in at by or and the be he me my no on an as do go if up us but for has had his her "
-    "not all are was can one two six ten yes nan inf out may how why who you any our per its too now via "
+    "not all are was can one two six ten yes nan out may how why who you any our per its too now via "
     "off let see say get got set use try put cm mm km kg mg ml lb oz ft yd hr min sec deg mph kph rad am "
     "pm cup day ton sq cu true false"
 )

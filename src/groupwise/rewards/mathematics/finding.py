@@ -15,11 +15,11 @@ Nothing is taken from 4 out of a question, out of a sentence of the prompt, or w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from groupwise.rewards.mathematics.nodes import UnreadableError
-from groupwise.rewards.mathematics.prose import leading_answer, math_as_text, starts_like_an_answer
+from groupwise.rewards.mathematics.prose import leading_answer, line_at, math_as_text, starts_like_an_answer
 from groupwise.rewards.mathematics.spelling import closing
+from groupwise.rewards.mathematics.unstated import DENIED_AFTER, Found, unstated
 from groupwise.rewards.numbers import characters
 
 MAX_STATEMENTS = 64
@@ -28,21 +28,25 @@ MAX_READ = 50_000
 """Characters, from the end, in which an answer is looked for once the reasoning is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The answer of a completion."""
-
-    text: str
-    """As written, for `reading.readings`."""
-    where: str
-    """`box`, `marker`, `statement`, `whole`, `formula` or `number`."""
-    boxes: tuple[str, ...] = field(default=())
-    """All different boxes of the text, which together may be the answer where it has several values."""
-
-
 _THINKING = re.compile(r"<(/?)(think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
 _CALCULATED = re.compile(r"<<[^<>\n]{0,100}>>")
+_RAISED = re.compile(r"<sup>([^<>\n]{1,20})</sup>", re.IGNORECASE)
+_HTML = re.compile(r"</?(?:b|i|u|em|strong|span|p|sub|br|center)\s?/?>", re.IGNORECASE)
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|__)([^\s*](?:[^*\n]{0,200}[^\s*])?)\1(?![\w*])")
+_PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f]|\\s[:;]-?[()DP](?=\\s|$)")
+_PARTS = re.compile(
+    r"(?<![\d./])(\d{1,9}) and (a half|one half|a third|one third|a quarter|one quarter|three quarters)\b",
+    re.I,
+)
+_PART_OF = {
+    "a half": "1/2",
+    "one half": "1/2",
+    "a third": "1/3",
+    "one third": "1/3",
+    "a quarter": "1/4",
+    "one quarter": "1/4",
+    "three quarters": "3/4",
+}
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _BOX = re.compile(r"\\f?boxed(?![a-zA-Z])\s{0,3}|\\fbox(?![a-zA-Z])\s{0,3}")
 _MARKER = re.compile(r"(?<!#)####(?!#)[ \t\xa0]*")
@@ -56,10 +60,12 @@ _BETWEEN = re.compile(
 _STATEMENT = re.compile(
     r"""\b(?: answers?
           | (?:solutions|roots|zeros|zeroes|values) (?=\ (?:of\ \S{1,20}\ )?are\b)
+          | solution (?=\ is\b)
           | final\ (?:result|value|total)
           | (?:correct|right)\ (?:option|choice|letter) )\b
-        (?: [^.\n:=?!<>]{0,60}?
-            (?: \b(?:is|are|was|equals?|(?:will|would|should|must)\ be|becomes)\b (?:\ ?:)? | [:=] )
+        (?: [^.\n:=?!<>]{0,60}? \b(?:is|are|was|equals?|(?:will|would|should|must)\ be|becomes)\b (?:\ ?:)?
+          | (?:\ (?:to\ (?:the|this|your)|for|in)\ [^.\n:=?!<>()]{0,40})?
+            [\s*_"']{0,4} (?:\([^()\n]{0,30}\))? [\s*_"'}]{0,4} [:=]
           | (?<=final\ answer) | (?<=Final\ Answer) | (?<=FINAL\ ANSWER) )
         [\s*_:=#>]{0,12}""",
     re.VERBOSE | re.IGNORECASE,
@@ -68,27 +74,14 @@ _DENIED = re.compile(
     r"\s*(?:definitely |certainly |clearly )?(?:not|never|isn't|anything but|unlikely|wrong|incorrect)\b",
     re.IGNORECASE,
 )
-_DENIED_AFTER = re.compile(
-    r"[\s})\]$.\\*]{0,6}(?:is|was|are|would be|seems|looks)\s+(?:a\s+|the\s+)?(?:wrong|incorrect|not|false|mistake)\b",
+_OR_ANOTHER = re.compile(
+    r"[\s$)\\,.]{0,6}\bor\s+(?:maybe |perhaps |possibly |even |it could be )?[$\\(]{0,3}[-+]?\d",
     re.IGNORECASE,
-)
-_DENIED_BEFORE = re.compile(
-    r"(?:\b(?:not|n't|never|rather than|instead of|except|isn't|other than|more than|less than|fewer than|greater than|"
-    r"wrong|unlike)|[<>≠]|\\(?:ne|lt|gt)q?)\s*(?:be\s+|equal to\s+|just\s+|exactly\s+|simply\s+)?[$*_(]*$",
-    re.IGNORECASE,
-)
-_LISTED_BEFORE = re.compile(
-    r"""(?<![\d.,]) [-+$]?\d[\d.]*
-        (?: \s*[,;/]?\s*(?:or|and)\s+(?:(?:maybe|perhaps|possibly|even)\ )?
-          | \s*,\s*[-+$]?\d[\d.]*\s*,\s*(?:(?:and|or)\ )?
-          | \s+[-+$]?\d[\d.]*\s+ ) [$*_]*$""",
-    re.VERBOSE | re.IGNORECASE,
 )
 _BEHIND_BOX = re.compile(
     r"(?P<taken>\s*(?:\\?%|\^\s*\{?\\circ\}?|°|\\degree)|[\s~$]*\\(?:text|mathrm|textrm)\s*\{[^{}]{1,30}\}(?:\s?\^\{?\d\}?)?)"
     r"|(?P<goes_on>\s*(?:[/^!*+]|\\(?:cdot|times|div|frac|sqrt|pi)(?![a-z]))|\d)"
 )
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def find_answer(completion: str, *, kind: str = "value", prompt: str | None = None) -> Found:
@@ -104,7 +97,8 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
         UnreadableError: there is none, or it was taken back; says why.
     """
     text = _without_reasoning(characters(completion).replace("\r\n", "\n"))
-    text = _EMPHASIS.sub(r"\2", _CALCULATED.sub("", text))
+    text = _EMPHASIS.sub(r"\2", _HTML.sub("", _RAISED.sub(r"^{\1}", _CALCULATED.sub("", text))))
+    text = _PARTS.sub(lambda m: f"{m[1]} {_PART_OF[m[2].lower()]}", _PICTURES.sub("", text))
     tagged = _tagged(text)
     if tagged is not None:
         if not tagged.strip():
@@ -116,7 +110,7 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
     found = _latest(text, kind)
     if found is not None:
         return found
-    return _unstated(text, kind, prompt, tagged is not None)
+    return unstated(text, kind=kind, prompt=prompt, tagged=tagged is not None)
 
 
 def gold_answer(text: str) -> str:
@@ -138,7 +132,7 @@ def gold_answer(text: str) -> str:
     stated = None
     for match in _STATEMENT.finditer(text):
         if starts_like_an_answer(text[match.end() : match.end() + 40]):
-            stated = leading_answer(_line(text, match.end()))
+            stated = leading_answer(line_at(text, match.end()))
     return text if stated is None else stated
 
 
@@ -155,16 +149,29 @@ def _without_reasoning(text: str) -> str:
 
 
 def _tagged(text: str) -> str | None:
-    """The inside of the last answer tag; None without one. A tag that a stop text cut off counts to the end."""
-    start, end = None, None
+    """The inside of the last answer tag; None without one. A tag that a stop text cut off counts to the end.
+
+    Tags with nothing between them are one answer that lists several.
+    """
+    spans: list[tuple[int, int]] = []
+    start = None
     for match in _TAG.finditer(text):
         if not match[1]:
-            start, end = match.end(), None
-        elif start is not None and end is None:
-            end = match.start()
-    if start is None:
+            start = match.end()
+        elif start is not None:
+            spans.append((start, match.start()))
+            start = None
+    if start is not None:
+        return text[start:]
+    if not spans:
         return None
-    return text[start : len(text) if end is None else end]
+    run = [spans[-1]]
+    for span in spans[:-1][::-1][:MAX_STATEMENTS]:
+        between = text[span[1] + len("</answer>") : run[0][0] - len("<answer>")]
+        if len(between) > 60 or not _BETWEEN.fullmatch(between):
+            break
+        run.insert(0, span)
+    return _listed([text[a:b].strip() for a, b in run])
 
 
 def _without_echo(text: str, prompt: str) -> str:
@@ -199,8 +206,10 @@ def _latest(text: str, kind: str) -> Found | None:
     last = boxes[-1]
     if last[2] < 0:
         raise UnreadableError("the last box was never closed")
-    if _DENIED_AFTER.match(text, last[2]):
+    if DENIED_AFTER.match(text, last[2]):
         raise UnreadableError("the last box was taken back")
+    if _OR_ANOTHER.match(text, last[2] + 1):
+        raise UnreadableError("another answer stands behind the box")
     answer = _joined(text, boxes)
     if not answer.strip():
         raise UnreadableError("the box is empty")
@@ -275,16 +284,11 @@ def _listed(answers: list[str]) -> str:
     return " ; ".join(different.values())
 
 
-def _line(text: str, start: int) -> str:
-    end = text.find("\n", start)
-    return text[start : min(len(text) if end < 0 else end, start + 400)]
-
-
 def _marked(text: str, after: int) -> tuple[int, str] | None:
     """The last `####` behind `after` that is no heading, and its answer; lines that follow each other are a list."""
     lines: list[tuple[int, int, str]] = []
     for match in _MARKER.finditer(text):
-        line = _line(text, match.end())
+        line = line_at(text, match.end())
         content = line.strip().strip("*_` \t")
         if content and not _HEADING.match(content) and starts_like_an_answer(content):
             lines.append((match.start(), match.end() + len(line), content))
@@ -301,163 +305,44 @@ def _marked(text: str, after: int) -> tuple[int, str] | None:
 
 
 def _stated(text: str, after: int, kind: str) -> tuple[int, str] | None:
-    """The last "the answer is" behind `after` that is followed by an answer: where it stands, and the answer."""
-    found: tuple[int, str] | None = None
+    """The last "the answer is" behind `after` that is followed by an answer: where it stands, and the answer.
+
+    Statements with nothing between them are one that lists several answers.
+    """
+    run: list[str] = []
+    start, behind = 0, 0
     denied = False
     for match in list(_STATEMENT.finditer(text, max(0, after)))[-MAX_STATEMENTS:]:
         rest = text[match.end() : match.end() + 400]
         if _DENIED.match(rest):
-            found, denied = None, True
+            run, denied = [], True
             continue
         if _BOX.match(rest.lstrip(" $*")) or _MARKER.match(rest):
             continue
-        line = _line(text, match.end())
+        line = line_at(text, match.end())
         if not line.strip("*_ $"):
-            line = _line(text, match.end() + len(line) + 1)
-        if starts_like_an_answer(line):
-            found, denied = (match.start(), leading_answer(math_as_text(line))), False
-        elif kind == "words" and re.match(r"[$*_\s]*(?:\\text\s*\{)?[^\W\d_]", line):
-            words = re.split(r"[.,;!?\n(]|\s(?:because|since|as|so|which|but)\s", math_as_text(line))[0]
-            found, denied = (match.start(), words.strip(" *_")), False
+            line = line_at(text, match.end() + len(line) + 1)
+        answer = _said(line, kind)
+        if answer is None:
+            continue
+        plain = math_as_text(line)
+        if DENIED_AFTER.match(plain, plain.find(answer) + len(answer)):
+            run, denied = [], True
+            continue
+        between = text[behind : match.start()].strip(" .,;:*$\n") if run else ""
+        follows = run and between.startswith(run[-1]) and _BETWEEN.fullmatch(between[len(run[-1]) :])
+        run = [*run, answer] if follows else [answer]
+        start, behind, denied = match.start(), match.end(), False
     if denied and after < 0:
         raise UnreadableError("the answer is denied, and no other is stated")
-    return found if found is not None and found[1] else None
+    return (start, _listed(run)) if run else None
 
 
-def _unstated(text: str, kind: str, prompt: str | None, tagged: bool) -> Found:
-    """An answer that nothing announces."""
-    stripped = text.strip().strip("*_` ")
-    if not stripped:
-        raise UnreadableError("there is no answer")
-    lines = [line.strip() for line in stripped.split("\n") if line.strip(" $\\[]")]
-    if len(lines) <= 1 or tagged or r"\begin{" in stripped:
-        whole = _bare(stripped, kind)
-        if whole is not None:
-            return Found(whole, "whole")
-    if not lines:
-        raise UnreadableError("there is no answer")
-    if stripped.endswith("?") or re.search(r"\?\s*[\"')*]*$", stripped):
-        raise UnreadableError("it ends in a question")
-    if len(lines) > 2 and all(re.fullmatch(r"[-+$]?[\d.,]*\d[.,;]?", line) for line in lines[-3:]):
-        raise UnreadableError("it ends in a list of numbers")
-    last = _bare(lines[-1], kind)
-    if last is not None and not _echoes(lines[-1], prompt):
-        return Found(last, "whole")
-    if kind == "formula" and len(lines) == 1 and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", stripped):
-        return Found(math_as_text(stripped).strip(), "whole")
-    if last is None and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{2,}", lines[-1]):
-        raise UnreadableError("its last line is a formula that cannot be read")
-    if kind == "choice":
-        return Found(_last_choice(stripped), "whole")
-    if kind == "words":
-        return Found(_last_words(stripped, lines[-1]), "whole")
-    return _last_value(stripped, prompt)
-
-
-def _bare(text: str, kind: str) -> str | None:
-    """A text that is nothing but an answer, without the formula's delimiters; None when it is anything else."""
-    from groupwise.rewards.mathematics.reading import MAX_ANSWER, readings
-    from groupwise.rewards.mathematics.shapes import Words
-
-    if len(text) > MAX_ANSWER:
-        return None
-    text = re.sub(
-        r"^(?:[-*•]\s+|(?:so|thus|hence|therefore|total|ans|result)\b[\s,:=]*|=\s*)+",
-        "",
-        text,
-        flags=re.IGNORECASE,
-    )
-    plain = math_as_text(text).strip().strip("*_` ")
-    if not plain or plain.endswith("?"):
-        return None
-    try:
-        shapes = readings(plain, gold=False)
-    except UnreadableError:
-        return None
-    if kind == "value" and all(isinstance(shape, Words) for shape in shapes):
-        return None
-    if kind == "value" and re.search(r"\b(?:is|are|was|were|has|have|had|will|then|each|if|for)\b", plain):
-        return None
-    return plain
-
-
-def _echoes(sentence: str, prompt: str | None) -> bool:
-    """True for a sentence of three words or more that stands in the prompt."""
-    if prompt is None:
-        return False
-    wanted = " ".join(re.findall(r"\w+", sentence.casefold()))
-    return wanted.count(" ") >= 2 and wanted in " ".join(re.findall(r"\w+", characters(prompt).casefold()))
-
-
-def _last_choice(text: str) -> str:
-    tail = text[-400:]
-    found = re.findall(r"\(([A-J])\)|\b(?:option|choice)\s+\(?([A-J])\b", tail)
-    if found:
-        listed = re.search(r"\([A-J]\)\s*(?:,|or|and|/|\s)+\s*\([A-J]\)\W*$", tail)
-        if listed:
-            raise UnreadableError("several choices are listed")
-        return str(found[-1][0] or found[-1][1])
-    lone = re.search(r"(?<![\w,])([B-HJ]|A)[\s*_.)]*$", tail)
-    if lone is None or re.search(r"\b[A-J]\b\s*(?:,|or|and|/|\s)\s*" + lone[1] + r"[\s*_.)]*$", tail):
-        raise UnreadableError("no choice is stated")
-    return lone[1]
-
-
-def _last_words(text: str, last_line: str) -> str:
-    first = re.match(r"\W{0,3}(yes|no|true|false)\b", text, re.IGNORECASE)
-    if first is not None and not re.match(
-        r"\W{0,3}(?:yes|no|true|false)\W+(?:or|and|yes|no|true|false)\b", text, re.IGNORECASE
-    ):
-        return str(first[1])
-    return last_line
-
-
-def _last_value(text: str, prompt: str | None) -> Found:
-    """The last formula or number of a text, whichever ends later, if its sentence states it."""
-    from groupwise.rewards.mathematics.prose import last_formula
-
-    formula = last_formula(text)
-    number = _last_number(text)
-    if formula is None and number is None:
-        raise UnreadableError("there is no number and no formula")
-    if formula is not None and (number is None or number < formula[1]):
-        start, end, answer, where = formula[0], formula[1], formula[2], "formula"
-    else:
-        assert number is not None
-        start, where = number, "number"
-        end = start + 1
-        answer = leading_answer(_line(text, start))
-    question = text.rfind("?")
-    if question > end:
-        raise UnreadableError("its last number stands in a question")
-    before = _SENTENCE.split(text[max(0, start - 300) : start])[-1]
-    if _DENIED_BEFORE.search(before):
-        raise UnreadableError("its last number is denied")
-    if _LISTED_BEFORE.search(before):
-        raise UnreadableError("it ends in a list of numbers")
-    after = _SENTENCE.split(text[start : start + 300])[0]
-    if _DENIED_AFTER.search(after):
-        raise UnreadableError("its last number is denied")
-    if _echoes(before + after, prompt):
-        raise UnreadableError("its last number stands in a sentence of the question")
-    if not answer:
-        raise UnreadableError("its last number cannot be read")
-    return Found(answer, where)
-
-
-def _last_number(text: str) -> int | None:
-    """Where the last number of a text begins, its sign and currency included."""
-    start = None
-    for match in re.compile(r"(?<![\w.,/^])\d[\d.,'\xa0_/:]*|[½¼¾⅐-⅞]|√\S").finditer(text):
-        start = match.start()
-    if start is None:
-        return None
-    begin = start
-    while begin > 0 and text[begin - 1] in "-+$€£¥₹.√" and start - begin < 3:
-        begin -= 1
-    if text[begin] in "-+" and begin > 0 and (text[begin - 1].isalnum() or text[begin - 1] in ")]}%"):
-        begin += 1
-    mixed = re.search(r"(?<![\w.,/])[-+]?\d+[ \xa0]$", text[max(0, begin - 12) : begin])
-    if mixed is not None and re.match(r"\d+/\d+", text[begin:]):
-        begin -= len(mixed[0])
-    return begin
+def _said(line: str, kind: str) -> str | None:
+    """The answer that a line begins with; None where it begins with none."""
+    if starts_like_an_answer(line):
+        return leading_answer(math_as_text(line)) or None
+    if kind == "words" and re.match(r"[$*_\s]*(?:\\text\s*\{)?[^\W\d_]", line):
+        words = re.split(r"[.,;!?\n(]|\s(?:because|since|as|so|which|but)\s", math_as_text(line))[0]
+        return words.strip(" *_") or None
+    return None

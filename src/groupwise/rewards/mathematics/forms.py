@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -124,7 +125,7 @@ def values_of(many: Many) -> tuple[Shape, ...]:
         and isinstance(item.sides[0], Value)
         and is_name(item.sides[0])
     }
-    if len(names) != 1:
+    if len({re.sub(r"_\d+", "", name) for name in names}) != 1:  # x_1 and x_2 are two values of x
         return many.items
     return tuple(item.sides[-1] if isinstance(item, Relation) else item for item in many.items)
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from groupwise.rewards.mathematics.equality import UndecidedError, Values, same_answer
 from groupwise.rewards.mathematics.evaluation import UnknownValueError
-from groupwise.rewards.mathematics.finding import Found, find_answer, gold_answer
+from groupwise.rewards.mathematics.finding import find_answer, gold_answer
 from groupwise.rewards.mathematics.nodes import UnreadableError
 from groupwise.rewards.mathematics.reading import readings
 from groupwise.rewards.mathematics.shapes import Many, Shape, Words
+from groupwise.rewards.mathematics.unstated import Found
 
 MAX_GOLD = 20_000
 """Longest answer of the data that is read; a whole worked solution may stand there."""

@@ -12,7 +12,7 @@ MAX_FORMULA = 1000
 """Longest formula that is looked at."""
 
 _FILLERS = re.compile(
-    r"(?:[\s*_:=~`>]|\\(?:approx|quad|,|;|:)|≈"
+    r"(?:[\s*_:=~`>\"'“‘]|\\(?:approx|quad|,|;|:)|≈"
     r"|\b(?:approximately|about|roughly|around|exactly|equal to|simply|just|only|therefore|thus|indeed|still"
     r"|always|clearly|option|choice|letter|the number|the value|the|a total of|total of|given by|then|also|so|at least"
     r"|at most|up to|probably|likely|obviously|hence|now|either|both)\b(?!\s*=))+",
@@ -23,6 +23,7 @@ _VALUE = re.compile(
       | [½¼¾⅐-⅞↉√∞∅π({\[]
       | \\(?:boxed|frac|dfrac|tfrac|sqrt|pi|text|mathrm|textbf|mathbf|begin|infty|emptyset|varnothing|left|pm|langle
            |\{|\$|\(|\[|sin|cos|tan|ln|log|binom|dbinom|alpha|beta|theta|lambda|mathbb|displaystyle|lfloor|lceil|cos|arc[a-z]+)
+      | (?:negative|minus)\s+[\d$.\\]
       | \$ | [-+]\s?[a-z](?![a-z])
       | [A-J](?![A-Za-z'])
       | [a-zA-Z](?:_\{?\w\}?|\([a-z]\))?\s*(?:[=<>≤≥^+*/)-]|\\(?:le|ge|in|ne|lt|gt|cdot)\b)
@@ -35,18 +36,22 @@ _VALUE = re.compile(
     re.VERBOSE,
 )
 _CHUNK = re.compile(
-    r"\\text\s*\{[^{}]*\}|\\begin\{[a-zA-Z]*\}|\\[A-Za-z]+|\\.|[^\W\d_]+(?:'[a-z]+)?|\d[\d.,'\xa0_]*|\s+|.",
+    r"\\text\s*\{[^{}]*\}|\\begin\{[a-zA-Z]*\}|\\[A-Za-z]+|\\.|[^\W\d_]+(?:'[a-z]+)?|\d(?:[.,'\xa0_]?\d)*|\s+|.",
     re.DOTALL,
 )
 _STOP = vocabulary(
     "because since as which where when if but not who whose for after before by from with while thus "
     "therefore hence that than this these those is are was were has have had will would can could may "
     "might i we he she it they you there then rounded approximately about roughly respectively assuming "
-    "given using only due giving making meaning instead however although though so equals"
+    "given using only due giving making meaning instead however although though so equals answer"
 )
 _OPERATORS = frozenset(["plus", "minus", "times", "divided", "multiplied", "over", "x", "squared", "cubed"])
 _HEDGED = re.compile(
     r"\s*(?:maybe|perhaps|possibly|even|it could be|it might be|could be|might be)?\s*", re.IGNORECASE
+)
+_MAYBE = re.compile(
+    r"\b(or|and)\s+(?:(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be|maybe|perhaps|possibly|also|even)\b",
+    re.IGNORECASE,
 )
 _ABOUT = re.compile(r"\s*(?:about|approximately|roughly|around|nearly|≈|\\approx)", re.IGNORECASE)
 _CURRENCY = re.compile(r"\$\s?-?\d[\d,]*(?:\.\d+)?(?=[\s.,;:!?)*%]|$|[-/](?:[a-z]|$))")
@@ -66,7 +71,7 @@ def _content(text: str) -> int:
 def math_as_text(text: str) -> str:
     r"""The text without the delimiters of its formulas. A dollar sign that is money stays."""
     if "\\(" in text or "\\[" in text:
-        text = re.sub(r"\\[()\[\]]", " ", text)
+        text = re.sub(r"(?<!\\)\\[()\[\]]", " ", text)
     if "$" not in text:
         return text
     pieces, at = [], 0
@@ -150,11 +155,18 @@ def last_formula(text: str) -> tuple[int, int, str] | None:
     return None
 
 
+def line_at(text: str, start: int) -> str:
+    """The rest of a line from `start`, 400 characters at most."""
+    end = text.find("\n", start)
+    return text[start : min(len(text) if end < 0 else end, start + 400)]
+
+
 def leading_answer(text: str) -> str:
     """The answer that a text begins with: `18 eggs per day, since` gives `18 eggs per day`.
 
     Further values joined by commas, "and" or "or" belong to it, so that an answer that names several is seen to do so.
     """
+    text = _MAYBE.sub(r"\1", text)
     begin = _content(text)
     depth, words, ended = 0, 0, len(text)
     seen = False
@@ -179,11 +191,14 @@ def leading_answer(text: str) -> str:
         if depth > 0 or chunk.startswith("\\"):
             seen = True
             continue
-        if chunk in ".!?" and (not rest or rest[0].isspace() or rest[0] in "*_\"'$)"):
+        if _breaks_off(text, at, chunk, rest, seen):
             ended = at
             break
         if chunk[0].isdigit():
-            if words and not re.search(r"(?:and|or|,|;|/|\^|-)\s*(?:\w+\s+)?[$€£]?-?$", text[begin:at]):
+            if words and not re.search(
+                r"(?:\b(?:to|through|till|until|vs|versus)|and|or|,|;|/|\^|-)\s*(?:\w+\s+)?[$€£]?-?$",
+                text[begin:at],
+            ):
                 ended = at
                 break
             seen = True
@@ -218,13 +233,26 @@ def leading_answer(text: str) -> str:
                 break
         else:
             seen = seen or chunk not in "*_-+$"
-    return text[begin:ended].rstrip(" ,;:*_\n")
+    quotes = "\"'”’" if re.search(r"[\"'“‘]", text[:begin]) else ""
+    return text[begin:ended].rstrip(" ,;:*_\n" + quotes)
+
+
+def _breaks_off(text: str, at: int, chunk: str, rest: str, seen: bool) -> bool:
+    """Whether a sentence ends here, or a dash or a table's bar sets off what follows."""
+    if chunk in ".!?":
+        return not rest or rest[0].isspace() or rest[0] in "*_\"'$)"
+    doubted = r"\s*$|\s+(?!maybe|perhaps|possibly|or\b|no\b|wait)[A-Za-z]{2,}|\s*\|"
+    return chunk in "-|" and seen and text[at - 1 : at].isspace() and re.match(doubted, rest) is not None
 
 
 def _is_aside(text: str, at: int) -> bool:
     """Whether a bracket behind a space holds words, not a part of the answer."""
     inside = re.match(r"\([^()\n]{0,200}", text[at : at + 202])
+    if inside and re.match(r"\(\s*(?:i\.e|e\.g|=|≈|\\approx)", inside[0]):
+        return True
     words = re.findall(r"[A-Za-z]{2,}", _MATH_WORDS.sub(" ", inside[0])) if inside else []
+    if inside and re.search(r"\b(?:or|maybe|perhaps|possibly|alternatively)\b[^a-z]*\d", inside[0]):
+        return False  # `18 (or 19)` names two
     return text[at - 1 : at].isspace() and any(word not in FUNCTIONS and word not in GREEK for word in words)
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from groupwise.rewards.mathematics import units
 from groupwise.rewards.mathematics.nodes import UnreadableError, number
-from groupwise.rewards.mathematics.shapes import Shape, Value, Words
+from groupwise.rewards.mathematics.shapes import Many, Shape, Value, Words
 from groupwise.rewards.mathematics.spelling import spell
 from groupwise.rewards.mathematics.structure import shape_of
 from groupwise.rewards.mathematics.tokens import Token, tokens
@@ -18,9 +18,10 @@ MAX_ANSWER = 1000
 """Longest answer, in characters, that is read."""
 
 _CHOICE = re.compile(
-    r"(?:(?:option|choice|answer)\s+)?\(?\s*([A-Ja-j])\s*(?:\)|\.|:|\)\s*[.:])?", re.IGNORECASE
+    r"(?:(?:option|choice|answer)\s+)?[(\[]?\s*([A-Ja-j])\s*(?:[)\].:]|\)\s*[.:])?", re.IGNORECASE
 )
 _CHOICE_WITH_VALUE = re.compile(r"\(?([A-J])\s*[).:]\s*\S.{0,200}", re.DOTALL)
+_CHOICES = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|&|and|, and)\s*\(?[A-J]\)?)+")
 _NAMES = re.compile(r"[^\W\d_][\w'.-]*(?: [^\W\d_][\w'.-]*){0,3}")
 _NO_ANSWER = vocabulary(
     "see figure graph diagram picture table proof prove above below vary varies answer answers solution "
@@ -101,10 +102,12 @@ def _readings(text: str, gold: bool) -> tuple[Shape, ...]:
         raise UnreadableError("it is empty")
     if gold and cleaned.lower() in _NONE:
         raise UnreadableError("it says that there is no answer")
-    choice = _choice(cleaned, gold)
+    plain = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|rm|bf|mbox)\s*\{([^{}]*)\}", r" \1 ", cleaned)
+    plain = plain.strip("{} \xa0*_`")
+    choice = _choice(plain, gold)
     spelled = re.sub(r"^(\d+) to (\d+)$", r"\1:\2", spell(cleaned))
     found: list[Shape] = [] if choice is None else [choice]
-    clock = re.fullmatch(r"(\d{1,2})(?::(\d\d))?\s?([ap])\.?\s?m\.?", spelled, re.IGNORECASE)
+    clock = re.fullmatch(r"(\d{1,2})(?::(\d\d))?\s*([ap])\.?\s?m\.?", plain, re.IGNORECASE)
     if clock:
         return (Words(f"{int(clock[1])}:{clock[2] or '00'} {clock[3].lower()}m"),)
     counted = _counted(spelled)
@@ -119,7 +122,7 @@ def _readings(text: str, gold: bool) -> tuple[Shape, ...]:
     except (UnreadableError, RecursionError) as error:
         reason = str(error)
     if not gold:
-        decimal = re.fullmatch(r"([-+]?\d+),(\d{1,2}|\d{4,})", spelled)
+        decimal = re.fullmatch(r"[€£$]?\s?([-+]?\d+),(\d{1,2}|\d{4,})\s?[€£$]?", spelled)
         if decimal:
             found.append(Value(number(Fraction(f"{decimal[1]}.{decimal[2]}"))))
     glued = re.fullmatch(r"([-+]?[\d.,]*\d)([A-Za-z]{1,3})", spelled)
@@ -172,15 +175,17 @@ def _counted(text: str) -> Value | None:
     return Value(number((total_ + part) * read[1]), unit=read[0])
 
 
-def _choice(text: str, gold: bool) -> Words | None:
-    plain = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|rm|bf)\s*\{([^{}]*)\}", r" \1 ", text).strip(
-        "{} \xa0*_`"
-    )
+def _choice(plain: str, gold: bool) -> Words | Many | None:
+    """One choice, with or without its value behind it, or several."""
     match = _CHOICE.fullmatch(plain)
     if match is not None and (match[1].isupper() or plain != match[1] or not gold):
         return Words(match[1].upper())
+    if _CHOICES.fullmatch(plain):
+        return Many(tuple(Words(letter) for letter in re.findall(r"[A-J]", plain)))
     match = _CHOICE_WITH_VALUE.fullmatch(plain)
-    return None if match is None else Words(match[1])
+    if match is None or re.search(r"\([A-J]\)|\b(?:or|and)\s+\(?[A-J]\b", plain[3:]):
+        return None
+    return Words(match[1])
 
 
 def _words(text: str, gold: bool) -> Words | None:

@@ -172,6 +172,8 @@ def spell(text: str) -> str:
     elif "{,}" in text:
         text = text.replace("{,}", ",")
     text = re.sub(r"(?<=[\w)}\]])\*\*(?=[\w({\\+-])", "^", text)
+    text = re.sub(r"^\s*(?:negative|minus)\s+(?=[\d$.\\])", "-", text, flags=re.IGNORECASE)
+    text = re.sub(r"(\\\\)\[-?\d+(?:\.\d+)?(?:pt|em|ex|mm)\]", r"\1", text)  # the space below a matrix's row
     text = re.sub(r"<=|=<", r"\\le ", text)
     text = re.sub(r">=", r"\\ge ", text)
     text = text.replace("!=", r"\ne ").replace("+/-", r"\pm ").replace("+-", r"\pm ")

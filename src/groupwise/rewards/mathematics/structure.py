@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from groupwise.rewards.mathematics import units
 from groupwise.rewards.mathematics.expressions import FUNCTIONS, is_letters, read_expression
 from groupwise.rewards.mathematics.nodes import UnreadableError, constant, negative, number, product
-from groupwise.rewards.mathematics.shapes import Group, Many, Matrix, Ratio, Relation, Shape, Union, Value
+from groupwise.rewards.mathematics.shapes import (
+    Group,
+    Many,
+    Matrix,
+    Ratio,
+    Relation,
+    Shape,
+    Union,
+    Value,
+)
 from groupwise.rewards.mathematics.tokens import Token
 
 MAX_ITEMS = 50
@@ -46,6 +56,9 @@ def shape_of(words: Sequence[Token]) -> Shape:
     )
     if len(parts) > 1 and all(parts):
         return Union(tuple(shape_of(part) for part in parts))
+    parts = _split(words, lambda t: t.kind == "command" and t.text == "setminus")
+    if len(parts) == 2 and all(parts):
+        return _line_without(shape_of(parts[0]), shape_of(parts[1]))
     if any(t.kind == "command" and t.text in ("pm", "mp") for t in words):
         return _both_signs(words)
     relation = _relation(words)
@@ -58,6 +71,28 @@ def shape_of(words: Sequence[Token]) -> Shape:
     if len(parts) > 1 and all(parts):
         return Ratio(tuple(shape_of(part) for part in parts))
     return _value(words)
+
+
+def _line_without(line: Shape, points: Shape) -> Shape:
+    """The real numbers but for some, as intervals."""
+    values = (
+        [item.node.value for item in points.items if isinstance(item, Value)]
+        if isinstance(points, Many)
+        else []
+    )
+    known = sorted(value for value in values if value is not None)
+    if (
+        not isinstance(points, Many)
+        or not known
+        or len(known) != len(points.items)
+        or not isinstance(line, Group)
+    ):
+        raise UnreadableError("a difference of sets is not known")
+    low, high = Value(negative(constant("infinity"))), Value(constant("infinity"))
+    if line != Group("(", (low, high), ")"):
+        raise UnreadableError("a difference of sets is not known")
+    ends = [low, *(Value(number(value)) for value in known), high]
+    return Union(tuple(Group("(", (a, b), ")") for a, b in itertools.pairwise(ends)))
 
 
 def _flat(items: tuple[Shape, ...]) -> Shape:
@@ -158,6 +193,10 @@ def _relation(words: Sequence[Token]) -> Shape | None:
     parts = _split(words, is_sign)
     if not signs:
         return None
+    if len(parts) > 1 and parts[0] and all(token.kind == "text" for token in parts[0]):
+        parts[0] = []  # `\text{Total} = 10` names what is stated
+    if not parts[0] and len(parts) > 2 and signs[0] == "=":
+        parts, signs = parts[1:], signs[1:]
     if not parts[0] and len(parts) == 2 and signs[0] in ("=", r"\approx"):
         return shape_of(parts[1])
     if any(not part for part in parts):
@@ -198,6 +237,8 @@ def _bracketed(words: Sequence[Token]) -> Shape | None:
                 return Matrix(rows)
         return Group(first.text, items, last.text)
     if isinstance(items[0], Matrix):
+        return items[0]
+    if first.text == "[" and last.text == "]" and isinstance(items[0], Value):
         return items[0]
     if first.text == "[" or last.text == "]":
         return Group(first.text, items, last.text) if first.text == "[" and last.text == "]" else None
@@ -243,10 +284,10 @@ def _matrix(words: Sequence[Token]) -> Shape:
 def _value(words: Sequence[Token]) -> Value:
     words = list(words)
     unit: units.Unit | None = None
-    if words and words[0].text in units._CURRENCY:
-        unit, words = units.currency(words[0].text), words[1:]
-    elif len(words) > 2 and words[0].text in "+-" and words[1].text in units._CURRENCY:
-        unit, words = units.currency(words[1].text), [words[0], *words[2:]]
+    signs = [w.text for w, after in itertools.pairwise(words) if _is_money(w, after)]
+    if signs and len(set(signs)) == 1:
+        unit = units.currency(signs[0])
+        words = [w for w, after in itertools.pairwise([*words, words[-1]]) if not _is_money(w, after)]
     cut = _unit_starts(words)
     behind = words[cut:]
     words = words[:cut]
@@ -273,6 +314,11 @@ def _value(words: Sequence[Token]) -> Value:
     return Value(node, percent=percent, unit=unit)
 
 
+def _is_money(token: Token, after: Token) -> bool:
+    """True for a currency sign before a number: `$5`, `$-5`."""
+    return token.kind == "sign" and token.text in units.CURRENCY and after.text[:1] in "-+.0123456789"
+
+
 def _unit_starts(words: Sequence[Token]) -> int:
     r"""Where the unit begins: at the first text, degree or currency sign, or word that is no part of an expression."""
     depth = 0
@@ -283,12 +329,22 @@ def _unit_starts(words: Sequence[Token]) -> int:
         applied = applied or (token.text in FUNCTIONS and token.kind in ("command", "word"))
         if depth or i == 0:
             continue
-        if token.kind == "text" or (token.kind == "sign" and token.text in units._CURRENCY):
+        if token.kind == "text" or (token.kind == "sign" and token.text in units.CURRENCY):
             return i
         if token.kind == "sign" and token.text == "^" and _is_degree(words[i + 1 : i + 2]) and not applied:
             rest = words[i + 2 :]
             if not rest or rest[0].kind in ("text", "word"):
                 return i
+        per = (
+            token.kind == "sign"
+            and token.text == "/"
+            and words[i - 1].kind == "number"
+            and len(words) > i + 1
+        )
+        if per and (
+            words[i + 1].kind == "text" or (words[i + 1].kind == "word" and len(words[i + 1].text) > 2)
+        ):
+            return i
         if token.kind == "word" and not is_letters(token.text) and _starts_unit(token, words[i - 1]):
             return i
         follows = token.kind == "word" and token.spaced and words[i - 1].kind == "number"

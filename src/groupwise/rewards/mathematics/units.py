@@ -137,7 +137,8 @@ _SPEEDS = {
     "kph": (Fraction(1000, 3600), (("length", 1), ("time", -1))),
     "kmh": (Fraction(1000, 3600), (("length", 1), ("time", -1))),
 }
-_CURRENCY = "$\u20ac\u00a3\u00a5\u20b9\u00a2"
+CURRENCY = "$\u20ac\u00a3\u00a5\u20b9\u00a2"
+"""Signs of currencies."""
 _NEUTRAL = vocabulary(
     "unit of the a an in total altogether each every and more left all now overall only exactly away long "
     "wide tall high old later ago worth extra remaining additional different other whole"
@@ -147,6 +148,7 @@ _STOP = vocabulary(
     "therefore hence that than this these is are was were has have had will would can could to at on i we "
     "he she it they you there then or rounded approximately about respectively per"
 )
+_DENIALS = frozenset({"or", "not", "wrong", "incorrect", "false"})
 GLUED = vocabulary("m g s h l km cm mm kg mg ml hr min ft in lb oz mi yd mph kph mm dm sec")
 """Units that are written right behind a number, `3h`."""
 MAX_WORDS = 6
@@ -165,6 +167,8 @@ def read_unit(words: Sequence[Token]) -> tuple[Unit, Fraction] | None:
     """
     pieces = _pieces(words)
     if pieces is None:
+        return None
+    if any(piece.lower() in _DENIALS for piece in pieces):
         return None
     factor, scale = Fraction(1), Fraction(1)
     dimensions: dict[str, int] = {}
@@ -188,6 +192,8 @@ def read_unit(words: Sequence[Token]) -> tuple[Unit, Fraction] | None:
             exponent = int(pieces[i + 1])
             i += 2
         elif low in ("squared", "cubed"):
+            if not dimensions:
+                return None  # `18 squared` is a power
             continue
         elif i < len(pieces) and pieces[i] in ("squared", "cubed"):
             exponent = 2 if pieces[i] == "squared" else 3
@@ -228,7 +234,7 @@ def _pieces(words: Sequence[Token]) -> list[str] | None:
             pieces.append(word.text)
         elif word.kind == "command" and word.text in ("cdot", "circ"):
             pieces.append("*" if word.text == "cdot" else "degree")
-        elif word.kind == "sign" and word.text in "/^-.*{}()" + _CURRENCY:
+        elif word.kind == "sign" and word.text in "/^-.*{}()" + CURRENCY:
             if word.text not in "{}()":
                 pieces.append(word.text)
         else:
@@ -275,7 +281,7 @@ def _singular(word: str) -> str:
 
 def currency(sign: str) -> Unit | None:
     """The unit of a currency sign before a number."""
-    known = _known(sign) if sign in _CURRENCY else None
+    known = _known(sign) if sign in CURRENCY else None
     return None if known is None else Unit(known[0], known[1])
 
 

@@ -20,8 +20,8 @@ from typing import Any
 from groupwise.rewards.mathematics import judging, second_opinion
 from groupwise.rewards.mathematics.equality import Numeric
 from groupwise.rewards.mathematics.evaluation import UnknownValueError
-from groupwise.rewards.mathematics.finding import Found
 from groupwise.rewards.mathematics.nodes import UnreadableError
+from groupwise.rewards.mathematics.unstated import Found
 
 MEMORY_BYTES = 1 << 30
 """Memory that a child may take beyond what it starts with."""
@@ -33,7 +33,7 @@ def decide(gold: str, answer: str | None, boxes: tuple[str, ...]) -> str:
     Args:
         gold: the text of the data.
         answer: what was found in the completion; None to ask about the gold alone.
-        boxes: see `finding.Found`.
+        boxes: see `unstated.Found`.
     """
     right = judging.read_gold(gold)
     if right.fault is not None:

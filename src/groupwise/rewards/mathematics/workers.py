@@ -44,7 +44,7 @@ class Request:
     answer: str | None
     """What was found; None to ask whether the gold can be read."""
     boxes: tuple[str, ...] = ()
-    """See `finding.Found`."""
+    """See `unstated.Found`."""
     warm: bool = False
     """True when math-verify will be asked, so that its import is not timed."""
 

@@ -11,10 +11,7 @@ from groupwise.rewards.completions import text_of
 from groupwise.rewards.libraries import library
 from groupwise.rewards.references import texts_in
 
-FORMULA = (
-    "brevity penalty * exp(mean of log n-gram precisions, n = 1..{max_order}); "
-    "tokenize = {tokenize}, lowercase = {lowercase}"
-)
+FORMULA = "brevity penalty * exp(mean of log n-gram precisions, n = 1..{max_order})"
 
 
 def bleu(

@@ -13,8 +13,8 @@ from groupwise.rewards.completions import text_of
 from groupwise.rewards.references import texts_in
 
 FORMULA = (
-    "1 if an answer stands between word borders with at most {max_extra_words} words beside it, and not in a list of "
-    "alternatives (joined by {joiners}), else 0"
+    "1 if an answer stands between word borders beside at most {max_extra_words} words, and not in a list of "
+    "alternatives, else 0"
 )
 
 _NEAR = 80

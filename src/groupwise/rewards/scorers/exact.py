@@ -8,7 +8,7 @@ from typing import Any
 
 from groupwise.rewards.completions import text_of
 
-FORMULA = "1 if completion = answer, else 0 (ignore_case = {ignore_case}, last_line = {last_line})"
+FORMULA = "1 if completion = answer, else 0"
 
 
 def exact(

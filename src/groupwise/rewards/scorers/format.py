@@ -8,7 +8,7 @@ from typing import Any
 
 from groupwise.rewards.completions import text_of
 
-FORMULA = "1 if the whole completion has the form (pattern = {pattern}, tags = {tags}), else 0"
+FORMULA = "1 if the whole completion matches {pattern}, or is the blocks {tags}, else 0"
 
 # A group that ends in an unbounded repeat and is itself repeated: (a+)+, (?:.*\s?)*, (\w+)\s*){2,}.
 _NESTED = re.compile(r"(?<![\\+*?}])(?:[+*]|\{\d*,\})\??(?:\\?.[?*])?\)(?:[+*]|\{\d*,\})(?!\+)")

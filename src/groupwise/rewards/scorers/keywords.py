@@ -11,7 +11,8 @@ from annotated_types import Ge
 
 from groupwise.rewards.completions import text_of
 
-FORMULA = "keywords found / keywords (of the column, and {words}); 0 over max_words = {max_words}"
+FORMULA = "keywords found / keywords"
+FORMULA_MAX_WORDS = "; 0 for more than {max_words} words"
 
 
 def keywords(

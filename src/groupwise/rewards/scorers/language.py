@@ -10,7 +10,7 @@ from typing import Any
 from groupwise.rewards.completions import text_of
 from groupwise.rewards.libraries import library
 
-FORMULA = "letters in passages of the language ({code}, or the row's) / letters; candidates: {among}"
+FORMULA = "letters in passages of the language / letters"
 
 _SHORT = 40
 """Letters below which a passage is joined with its neighbour, since a few words do not tell a language."""

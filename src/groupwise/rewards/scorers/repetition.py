@@ -9,7 +9,7 @@ from annotated_types import Ge
 
 from groupwise.rewards.completions import text_of
 
-FORMULA = "-{penalty:g} * (1 - distinct n-grams / n-grams), n = {n} {unit}"
+FORMULA = "-{penalty:g} * (1 - distinct n-grams / n-grams), n-grams of {n} {unit}"
 
 
 def repetition(

@@ -11,9 +11,7 @@ from groupwise.rewards.completions import text_of
 from groupwise.rewards.libraries import library
 from groupwise.rewards.references import texts_in
 
-FORMULA = (
-    "{measure} of ROUGE-{kind} (overlap of n-grams, or longest common subsequence for L); words: {words}"
-)
+FORMULA = "{measure} of ROUGE-{kind}: overlap of n-grams, or the longest common subsequence for L"
 
 
 def rouge(

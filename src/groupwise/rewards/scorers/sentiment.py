@@ -11,7 +11,8 @@ from groupwise.rewards.completions import text_of
 from groupwise.rewards.libraries import library
 
 FORMULA = (
-    "s = mean over sentences of VADER's compound; score towards {towards}: (1 + s)/2, (1 - s)/2 or 1 - |s|"
+    "(1 + s) / 2 towards positive, (1 - s) / 2 negative, 1 - |s| neutral; s = mean over sentences of VADER's compound; "
+    "towards {towards}"
 )
 
 _MOST_WORDS = 50

@@ -10,9 +10,7 @@ from groupwise.rewards.completions import text_of
 from groupwise.rewards.libraries import library
 from groupwise.rewards.references import texts_in
 
-FORMULA = (
-    "2 * |longest common subsequence| / (|completion| + |reference|), in {unit}; ignore_case = {ignore_case}"
-)
+FORMULA = "2 * |longest common subsequence| / (|completion| + |reference|), in {unit}"
 
 
 def similarity(

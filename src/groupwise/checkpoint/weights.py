@@ -1,0 +1,112 @@
+"""The trained weights in a checkpoint: all of them as safetensors, or with LoRA the adapter in PEFT's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from groupwise.errors import CheckpointError, TrainingError
+from groupwise.model.lora import POLICY
+from groupwise.model.reading import quiet
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from groupwise.model.load import Policy
+
+WEIGHTS = "weights.safetensors"
+"""Every weight of a model that is trained in full, under the names of its `state_dict`; tied ones once."""
+ADAPTER = "adapter"
+"""Folder with a LoRA adapter as PEFT saves it. The base is never in a checkpoint."""
+
+
+def trained_weights(policy: Policy) -> dict[str, Tensor]:
+    """What a checkpoint holds of the model: names to live tensors, each storage once."""
+    if policy.lora:
+        import peft
+
+        return dict(peft.get_peft_model_state_dict(policy.model, adapter_name=POLICY))
+    return dict(_once(policy.model.state_dict()))
+
+
+def write_weights(policy: Policy, folder: Path) -> None:
+    """Write the trained weights into the folder of a checkpoint.
+
+    Raises:
+        TrainingError: they hold numbers that are not finite; names the first tensor.
+        OSError, SafetensorError: they cannot be written.
+    """
+    weights = trained_weights(policy)
+    refuse_not_finite(weights)
+    if not policy.lora:
+        save_file({name: each.contiguous() for name, each in weights.items()}, folder / WEIGHTS)
+        return
+    model: Any = policy.model
+    with quiet():
+        # PEFT would look the base up on the hub to decide whether to save embeddings.
+        model.save_pretrained(folder / ADAPTER, selected_adapters=[POLICY], save_embedding_layers=False)
+    (folder / ADAPTER / "README.md").unlink(missing_ok=True)  # an empty form
+
+
+def read_weights(policy: Policy, folder: Path) -> None:
+    """Put the weights of a checkpoint into the model, in place.
+
+    Raises:
+        CheckpointError: they are of another model, or of a run with other layers adapted.
+    """
+    place = folder / ADAPTER / "adapter_model.safetensors" if policy.lora else folder / WEIGHTS
+    if not place.is_file():
+        held = "all weights" if policy.lora else "an adapter"
+        raise CheckpointError(
+            f"the checkpoint {folder} holds {held}, but this run trains "
+            f"{'an adapter' if policy.lora else 'all weights'}; it is of another run"
+        )
+    saved = load_file(place)
+    own = trained_weights(policy)
+    _refuse_other(saved, own, folder, policy.name)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(saved[name])
+
+
+@torch.no_grad()
+def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
+    """Raise a TrainingError that names the first tensor with NaN or infinity."""
+    for name, tensor in weights.items():
+        # One pass without a mask of the same size; NaN and infinity both survive a sum of absolute values.
+        if tensor.is_floating_point() and not bool(
+            torch.linalg.vector_norm(tensor, ord=float("inf")).isfinite()
+        ):
+            raise TrainingError(
+                f"the weights {name} hold NaN or infinity, so they are not saved; go back to the checkpoint before, "
+                "with a lower training.learning_rate"
+            )
+
+
+def _once(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    seen: set[tuple[Any, ...]] = set()
+    for name, tensor in weights.items():
+        key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
+        if key not in seen or not tensor.numel():
+            seen.add(key)
+            yield name, tensor
+
+
+def _refuse_other(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], folder: Path, name: str) -> None:
+    for key in (*own, *saved):
+        if key not in saved or key not in own:
+            where = f"the model {name}" if key not in own else "the checkpoint"
+            raise CheckpointError(
+                f"the checkpoint {folder} is of another model: {where} has no weights {key}; resume with the model "
+                "that the run was started with"
+            )
+        if saved[key].shape != own[key].shape or saved[key].dtype != own[key].dtype:
+            theirs, ours = (f"{list(each[key].shape)} in {each[key].dtype}" for each in (saved, own))
+            raise CheckpointError(
+                f"the checkpoint {folder} is of another model: its {key} is {theirs}, that of {name} {ours}; resume "
+                "with the model that the run was started with"
+            )

@@ -1,0 +1,186 @@
+"""Keeps a run from being lost: knows where it stands, writes its checkpoints, and ends it cleanly when asked to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.checkpoint.manifest import Position
+from groupwise.checkpoint.save import (
+    refuse_without_space,
+    remove_leftovers,
+    rotate,
+    save_checkpoint,
+    space_needed,
+)
+from groupwise.checkpoint.state import Stateful
+from groupwise.config.checkpoint import CheckpointConfig
+from groupwise.errors import CheckpointError
+from groupwise.health.metric import Metric
+from groupwise.model.load import Policy
+from groupwise.records.run_folder import RunFolder
+from groupwise.training.in_use import BatchInUse
+from groupwise.training.signals import Break, Interrupted, Requests
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Snapshot:
+    """A whole state of the run, good until an update changes the weights."""
+
+    position: Position
+    parts: Mapping[str, Mapping[str, Any]]
+    batch: BatchInUse | None
+
+
+class Keeper:
+    """Where a run stands, and what is on disk of it.
+
+    Attributes:
+        step: steps finished.
+        batch: the batch in use, when the run was taken up between two of its updates; else None.
+        saved: position of the last checkpoint written or resumed from; None before the first.
+        healthy: whoever watches the run sets this to False while something is wrong; the last checkpoint of a healthy
+            run is kept.
+    """
+
+    def __init__(self, folder: RunFolder, config: CheckpointConfig, policy: Policy) -> None:
+        """Take the places; nothing is written yet."""
+        self.step = 0
+        self.batch: BatchInUse | None = None
+        self.saved: Position | None = None
+        self.healthy = True
+        self._folder, self._config, self._policy = folder, config, policy
+        self._best: float | None = None
+        self._metric: float | None = None
+        self._new_best = False
+        self._saved_at = time.monotonic()
+        self._snapshot: _Snapshot | None = None
+        self._requests = Requests(config.grace_seconds)
+
+    def state(self) -> dict[str, Any]:
+        """See `checkpoint.state.Stateful`. The batch without its rollouts, which have a file of their own."""
+        return {
+            "step": self.step,
+            "best": self._best,
+            "metric": self._metric,
+            "healthy": self.healthy,
+            "batch": None if self.batch is None else self.batch.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `checkpoint.state.Stateful`. The batch in use is put back by whoever reads its rollouts."""
+        self.step, self._best, self._metric = state["step"], state["best"], state["metric"]
+        self.healthy = state["healthy"]
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """While the run trains: Ctrl-C once and SIGTERM end it at a clean point with a checkpoint.
+
+        Raises:
+            Interrupted: it ended so.
+        """
+        if not self._config.save:
+            yield
+            return
+        with self._requests.heard():
+            try:
+                yield
+            except Break:
+                assert self._snapshot is not None  # nothing breaks in before there is one
+                self._save(self._snapshot)
+                raise Interrupted from None
+
+    def changing(self) -> Any:
+        """Inside, weights change, so that no signal breaks in; `border` is to follow."""
+        return self._requests.unbroken()
+
+    def border(self, parts: Mapping[str, Stateful], batch: BatchInUse | None = None) -> None:
+        """The state of the run is whole: write a checkpoint if one is due, and end the run if that was asked for.
+
+        Args:
+            parts: of the run.
+            batch: the batch in use, between two of its updates; None between two steps.
+
+        Raises:
+            Interrupted: the run was asked to end.
+            CheckpointError: the first or the last checkpoint cannot be written. Another one that cannot is told, and
+                tried again when the next is due.
+        """
+        self.batch = batch
+        if not self._config.save or (batch is not None and self.saved is None):
+            return  # the start comes before the first batch; without it, somebody takes steps one by one
+        self._requests.may_break = False
+        snapshot = _Snapshot(
+            position=Position(self.step, 0 if batch is None else batch.done),
+            parts={name: part.state() for name, part in parts.items()},
+            batch=batch,
+        )
+        self._snapshot = snapshot
+        stop = self._requests.stop == "update" or (self._requests.stop == "step" and batch is None)
+        if stop or self.saved is None:
+            self._save(snapshot)
+        elif self._due(snapshot.position):
+            try:
+                self._save(snapshot)
+            except CheckpointError as error:
+                self._saved_at = time.monotonic()
+                _log.warning("%s (the run goes on; its last checkpoint is that of %s)", error, self.saved)
+        if stop:
+            raise Interrupted
+        self._requests.may_break = True
+
+    def finished(self, step: int, metrics: Mapping[str, Metric]) -> None:
+        """A step is finished and recorded, with such metrics."""
+        self.step, self.batch = step, None
+        name = self._config.best_metric
+        measured = metrics.get(name) if name is not None else None
+        self._metric = None if measured is None or measured.empty else measured.value
+        self._new_best = self._metric is not None and (self._best is None or self._metric > self._best)
+        if self._new_best:
+            self._best = self._metric
+
+    def end(self) -> None:
+        """The last step is finished: write the last checkpoint, unless it is there.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        if self._config.save and self._snapshot is not None:
+            self._save(self._snapshot)
+
+    def _due(self, position: Position) -> bool:
+        config = self._config
+        every, minutes = config.every_steps, config.every_minutes
+        by_steps = every is not None and position.update == 0 and position.step % every == 0
+        by_time = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+        return by_steps or by_time or (self._new_best and position.update == 0)
+
+    def _save(self, snapshot: _Snapshot) -> None:
+        if snapshot.position == self.saved:
+            return
+        root = self._folder.checkpoints_dir
+        start = snapshot.position == Position(0)
+        if start:  # better refused now than after hours
+            refuse_without_space(root, space_needed(self._policy))
+        remove_leftovers(root)
+        if self._folder.metrics_file.exists():
+            with self._folder.metrics_file.open("rb") as file:
+                os.fsync(file.fileno())  # the checkpoint counts on these lines, also after the loss of power
+        save_checkpoint(
+            root,
+            snapshot.position,
+            policy=None if start else self._policy,
+            parts=snapshot.parts,
+            batch=None if snapshot.batch is None else snapshot.batch.groups,
+            metric=self._metric if snapshot.batch is None else None,
+            healthy=self.healthy,
+        )
+        self.saved, self._saved_at, self._new_best = snapshot.position, time.monotonic(), False
+        rotate(root, keep_last=self._config.keep_last)

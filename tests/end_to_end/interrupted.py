@@ -1,0 +1,56 @@
+"""A run that can be stopped anywhere, and what of it has to be the same as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from groupwise.records.metrics_file import comparable, read_metrics
+
+ROWS = [{"prompt": f"Give word number {i}.", "n": i} for i in range(7)]
+HELD_OUT = [{"prompt": "And now?", "n": 9}]
+
+
+def restless(completions: list[str], **columns: Any) -> list[float]:
+    """A reward that draws from Python's own generator, whose state a checkpoint has to hold."""
+    return [
+        sum(c.isdigit() for c in text) / max(len(text), 1) + 0.1 * random.random() for text in completions
+    ]
+
+
+def tree(folder: Path, **sections: Any) -> dict[str, Any]:
+    """A configuration whose every step writes a checkpoint, between its updates too."""
+    base: dict[str, Any] = {
+        "model": {"name": "tiny"},
+        "rollout": {"prompts_per_step": 2, "group_size": 4, "max_new_tokens": 6},
+        "objective": {"kl": {"beta": 0.05}},
+        "training": {
+            "steps": 5,
+            "learning_rate": 2e-3,
+            "schedule": "linear",
+            "updates_per_batch": 2,
+            "mini_batches": 2,
+        },
+        "evaluate": {"every_steps": 2},
+        "checkpoint": {"every_steps": 1, "every_minutes": 1e-9},
+        "run": {"dir": str(folder), "sinks": [], "seed": 5},
+    }
+    for name, values in sections.items():
+        base[name] = {**base.get(name, {}), **values} if isinstance(values, dict) else values
+    return base
+
+
+def left_behind(folder: Path) -> dict[str, Any]:
+    """Everything of a run that has to repeat bit for bit: by name, the bytes of a file or the numbers of a line."""
+    found: dict[str, Any] = {
+        f"metrics {line['step']}": comparable(line) for line in read_metrics(folder / "metrics.jsonl")
+    }
+    for pattern in ("rollouts/*", "samples/*", "model/*.safetensors", "model/adapter/*.safetensors"):
+        found |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.glob(pattern)}
+    return found
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Names under which the two differ."""
+    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
