@@ -65,6 +65,7 @@ class Estimator:
         needs: what it asks for beside rewards, lengths and groups, such as `values`, which need a critic.
         by_group: it sees one group at a time.
         by_token: its rewards are given by token.
+        keeps_unit: its advantages are in units of reward, so that what is small stays small.
         compares: it compares the rollouts of a group with each other, so that a group needs two.
     """
 
@@ -87,7 +88,7 @@ class Estimator:
         self.by_group = self._asked[0][1] == "G"
         self.by_token = self._asked[0][1] == "NT"
         self.compares = (self.by_group or "groups" in stems) and "greedy_rewards" not in stems
-        self._keeps_unit = bool(getattr(function, "__globals__", {}).get("IN_REWARD_UNITS", False))
+        self.keeps_unit = bool(getattr(function, "__globals__", {}).get("IN_REWARD_UNITS", False))
 
     def __call__(self, evidence: Evidence) -> Ragged:
         """The advantage of each trained token, shape [T] for each of N rollouts.
@@ -114,7 +115,7 @@ class Estimator:
         lengths = evidence.lengths_N[members]
         task = evidence.task_rewards_N[members]
         penalised = not np.array_equal(task, evidence.rewards_N[members])
-        if penalised and not self._keeps_unit and not self.needs and zero_spread(task):
+        if penalised and not self.keeps_unit and not self.needs and zero_spread(task):
             return tuple(np.zeros(length) for length in lengths)
         given = [
             _taken(evidence, f"{stem}_{'NT' if axes == 'NT' else 'N'}", members) for stem, axes in self._asked

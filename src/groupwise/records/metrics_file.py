@@ -24,6 +24,8 @@ METRICS: Mapping[str, str] = {
     "reward/max": "Largest total reward of the batch, in units of reward.",
     "reward/group_std_mean": "Mean over groups of the population std of the rewards in the group, in units of reward.",
     "reward/zero_spread_fraction": "Share of groups whose rewards are all equal, so that they teach nothing.",
+    "reward/tiny_spread_fraction": "Share of groups whose rewards take exactly two values that differ by less than a "
+    "hundredth of the larger.",
     "reward/part/{label}/mean": "Mean of one reward, unweighted, over the rollouts where it applied.",
     "reward/part/{label}/std": "Population std of one reward, unweighted, over the rollouts where it applied.",
     "reward/part/{label}/failed_count": "Rollouts that one reward failed on in the step: it raised, took too long, "

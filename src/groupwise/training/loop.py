@@ -98,7 +98,14 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "tokens/trained": Total(sum(row.trainable_tokens for row in rows)),
     }
     run.kl.end(metrics)
-    for kind, sentence in questions(step, metrics, run.updater.clip_width):
+    told = questions(
+        step,
+        metrics,
+        run.config.objective,
+        clip_width=run.updater.clip_width,
+        keeps_unit=run.inputs.estimate.keeps_unit,
+    )
+    for kind, sentence in told:
         run.recorder.notice(kind, sentence)
     return batch.groups, metrics
 

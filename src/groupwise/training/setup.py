@@ -14,6 +14,7 @@ from rich.console import Console
 from groupwise.checkpoint.randomness import ProcessRandomness
 from groupwise.checkpoint.state import Stateful
 from groupwise.config import LoadedConfig, RunConfig, yaml
+from groupwise.config.combinations import warnings
 from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
@@ -179,6 +180,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
+    notices += warnings(config).values()
     notices.append(introduced(policy, scorer))
     at_start = _rounding(scorer, prompts, notices)
     engine = InProcessEngine(
