@@ -3,8 +3,8 @@
 python -m benchmarks.overhead                 # three starts of `groupwise train`, the first of them unpacking the model
 
 The command runs as a user starts it, with a stopwatch around its parts (sides/command.py). Work of the model is
-sampling, log-probs, forward, backward and optimiser; outside are rewards, advantages, metrics, records, TensorBoard and
-the terminal.
+sampling, log-probs, forward, backward and optimiser; outside are rewards, advantages, metrics, records, TensorBoard,
+the terminal and checkpoints.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=12, help="of the demo, for the share outside the model")
+    parser.add_argument(
+        "--steps", type=int, default=12, help="of the demo; the first and the last are not counted"
+    )
     parser.add_argument("--starts", type=int, default=2, help="warm starts")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="our configuration")
     parser.add_argument("--fresh", action="store_true", help="forget earlier runs")

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,23 +52,24 @@ def counted(owner: Any, name: str, kind: str) -> None:
     setattr(owner, name, timed)
 
 
-def watch_steps(loop: Any, recorder: type) -> None:
-    """A step is everything from one record to the next: sinks and files included."""
-    step: Callable[..., Any] = loop.train_step
-    write = recorder.write
+def watch_steps(loop: Any, recorder: Any) -> None:
+    """A step is everything until the loop asks for the next: records, sinks and checkpoints included."""
+    step, write = loop.train_step, recorder.write
+    metrics: dict[str, float] = {}
 
     def stepped(*args: Any) -> Any:
+        now = time.perf_counter()
+        if "start" in spent:
+            steps.append({"seconds": now - spent.pop("start")} | spent | {"metrics": dict(metrics)})
         spent.clear()
-        spent["start"] = time.perf_counter()
+        spent["start"] = now
         return step(*args)
 
     def written(self: Any, record: Any) -> None:
         start = time.perf_counter()
         write(self, record)
-        end = time.perf_counter()
-        if record.step > 0:
-            whole = {"seconds": end - spent.pop("start"), "write": end - start}
-            steps.append(whole | spent | {"metrics": dict(record.metrics)})
+        spent["write"] = time.perf_counter() - start
+        metrics.update(record.metrics)
 
     loop.train_step, recorder.write = stepped, written
 
@@ -94,7 +94,7 @@ def main() -> None:
     after(in_process, "run_packed", "first prefill")
     after(in_process.InProcessEngine, "generate", "first rollouts")
     counted(in_process.InProcessEngine, "generate", "model: generate")
-    counted(loop, "training_groups", "model: log-probs")
+    counted(loop, "logprobs_of", "model: log-probs")
     counted(step.Updater, "update", "model: update")
     watch_steps(loop, recorder.Recorder)
     code: Any = 0

@@ -11,6 +11,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from benchmarks.phases import Phases
 from benchmarks.turns import Seat
 from groupwise.checkpoint.export import save_model
 from groupwise.config import load
+from groupwise.health.metric import Metric
 from groupwise.model.embedded import embedded_folder
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.records import StepRecord
+from groupwise.records import TrainingGroup
 from groupwise.training import loop, setup
 from groupwise.training.inputs import read_inputs
 from groupwise.training.setup import Run
@@ -77,6 +79,7 @@ def case_run(given: argparse.Namespace, folder: str) -> Run:
         "objective": {"preset": "grpo", "kl": {"beta": 0.0}},
         "training": {"steps": _NEVER, "learning_rate": 1e-6},
         "run": {"dir": f"{folder}/run", "sinks": []},
+        "checkpoint": {"save": False},  # as on the other side
     }
     return assemble(tree, given.set, precision=given.precision, rewards=[by_place(case.group)], endless=True)
 
@@ -92,6 +95,50 @@ def weights_of(run: Run) -> dict[str, int]:
     }
 
 
+class _Enough(Exception):  # noqa: N818
+    """There are to be no more steps."""
+
+
+Step = tuple[tuple[TrainingGroup, ...], dict[str, Metric]]
+
+
+def in_steps(
+    run: Run, begin: Callable[[], dict[str, Any] | None], end: Callable[[float, Step, int | None], None]
+) -> None:
+    """`loop.train`, told before each step whether to go on.
+
+    Args:
+        run: the run.
+        begin: called before a step; a request, whose `count_flops` has the step's FLOPs counted, or None to end.
+        end: called when the loop asks for the next step, with the seconds since the last began (all that the loop does
+            is in them, records included), what the step gave, and its FLOPs where they were counted.
+    """
+    inner = loop.train_step
+    last: list[Any] = []
+
+    def stepped(run: Run, number: int) -> Step:
+        if last:
+            start, *rest = last
+            end(time.perf_counter() - start, *rest)
+        request = begin()
+        if request is None:
+            raise _Enough
+        counter = _counter() if request.get("count_flops") else None
+        start = time.perf_counter()
+        with counter or nullcontext():
+            given = inner(run, number)
+        last[:] = [start, given, None if counter is None else counter.get_total_flops()]
+        return given
+
+    loop.train_step = stepped
+    try:
+        loop.train(run)
+    except _Enough:
+        return
+    finally:
+        loop.train_step = inner
+
+
 def step(given: argparse.Namespace, seat: Seat) -> None:
     """GRPO steps, one per turn."""
     with tempfile.TemporaryDirectory() as folder:
@@ -102,47 +149,55 @@ def step(given: argparse.Namespace, seat: Seat) -> None:
             TokenLogprobs, "__call__", lambda: "forward" if torch.is_grad_enabled() else "old and reference"
         )
         phases.wrap(torch.Tensor, "backward", "backward")
-        for name in ("zero_grad", "gradient_norm", "scale_gradient", "step"):
+        for name in ("zero_grad", "gradient_norm", "scale_gradient", "step", "refuse_not_finite"):
             phases.wrap(type(run.optimizer), name, "optimiser")
-        number = 0
-        while (asked := seat.wait()) is not None:
-            if asked["do"] == "facts":
-                seat.answer(
-                    versions=facts.versions(*VERSIONS),
-                    threads=torch.get_num_threads(),
-                    weights=weights_of(run),
-                    prompts=[len(p.token_ids) for p in run.prompts],
-                )
-            elif asked["do"] == "gemm":
-                seat.answer(**facts.gemm_rate(given.precision))
-            else:
-                number += 1
-                seat.answer(**one_step(run, number, phases, count_flops=asked.get("count_flops", False)))
+
+        def begin() -> dict[str, Any] | None:
+            while (asked := seat.wait()) is not None:
+                if asked["do"] == "facts":
+                    seat.answer(
+                        versions=facts.versions(*VERSIONS),
+                        threads=torch.get_num_threads(),
+                        weights=weights_of(run),
+                        prompts=[len(p.token_ids) for p in run.prompts],
+                    )
+                elif asked["do"] == "gemm":
+                    seat.answer(**facts.gemm_rate(given.precision))
+                else:
+                    phases.take(0.0)
+                    return asked
+            return None
+
+        def end(seconds: float, made: Step, flops: int | None) -> None:
+            groups, _ = made
+            rollouts = [r for g in groups for r in g.group.rollouts_G]
+            seat.answer(
+                seconds=seconds,
+                phases=phases.take(seconds),
+                prompt_tokens=sum(len(g.group.prompt.token_ids) for g in groups),
+                completion_tokens=sum(len(r.token_ids_T) for r in rollouts),
+                without_advantage=sum(not a_T.any() for g in groups for a_T in g.advantages_GT),
+                peak_memory_mb=facts.peak_memory_mb(),
+                executed_flops=flops,
+            )
+
+        in_steps(run, begin, end)
 
 
-def one_step(run: Run, number: int, phases: Phases, *, count_flops: bool) -> dict[str, Any]:
-    """What one step took, records included."""
-    phases.take(0.0)
-    counter = FlopCounterMode(display=False, custom_mapping=_formulas()) if count_flops else None
-    start = time.perf_counter()
-    if counter is None:
-        groups, metrics = loop.train_step(run, number)
-    else:
-        with counter:
-            groups, metrics = loop.train_step(run, number)
-    values = {name: metric.value for name, metric in metrics.items() if not metric.empty}
-    run.recorder.write(StepRecord(step=number, groups=groups, metrics=values))
-    seconds = time.perf_counter() - start
-    rollouts = [r for g in groups for r in g.group.rollouts_G]
-    return {
-        "seconds": seconds,
-        "phases": phases.take(seconds),
-        "prompt_tokens": sum(len(g.group.prompt.token_ids) for g in groups),
-        "completion_tokens": sum(len(r.token_ids_T) for r in rollouts),
-        "without_advantage": sum(int((g.advantages_G == 0).sum()) for g in groups),
-        "peak_memory_mb": facts.peak_memory_mb(),
-        "executed_flops": None if counter is None else counter.get_total_flops(),
-    }
+class _NoModules:
+    """In place of the tracker of modules, whose hooks fail where gradient checkpointing computes a layer again."""
+
+    parents = frozenset({"Global"})
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+
+def _counter() -> FlopCounterMode:
+    counter = FlopCounterMode(display=False, custom_mapping=_formulas())
+    counter.mod_tracker = _NoModules()
+    return counter
 
 
 def _formulas() -> dict[Any, Any]:
@@ -199,6 +254,8 @@ def train(given: argparse.Namespace, seat: Seat) -> None:
             f"run.seed={given.seed}",
             f"run.dir={folder}/run",
             "run.sinks=[]",
+            "evaluate.at_start=false",
+            "checkpoint.save=false",
             f"training.steps={_NEVER}",
             *given.set,
         ]
@@ -208,13 +265,12 @@ def train(given: argparse.Namespace, seat: Seat) -> None:
             seat.answer(**facts.gemm_rate(given.precision))
         steps: list[dict[str, float]] = []
         began = time.perf_counter()
-        while time.perf_counter() - began < given.seconds:
-            start = time.perf_counter()
-            groups, metrics = loop.train_step(run, len(steps) + 1)
-            values = {name: metric.value for name, metric in metrics.items() if not metric.empty}
-            run.recorder.write(StepRecord(step=len(steps) + 1, groups=groups, metrics=values))
-            steps.append({"seconds": time.perf_counter() - start, "reward": values["reward/mean"]})
+
+        def end(seconds: float, made: Step, flops: int | None) -> None:
+            steps.append({"seconds": seconds, "reward": made[1]["reward/mean"].value})
             print(f"step {len(steps)}: {steps[-1]}", flush=True)
+
+        in_steps(run, lambda: {} if time.perf_counter() - began < given.seconds else None, end)
         trained = time.perf_counter() - began
         memory = facts.peak_memory_mb()
         save_model(run.policy, given.save)

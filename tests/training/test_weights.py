@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from groupwise.config.training import TrainingConfig
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, TrainingError
 from groupwise.training.weights import Optimizer, learning_rate
 
 
@@ -56,3 +56,19 @@ def test_nothing_to_train_is_an_error() -> None:
     model = torch.nn.Linear(2, 1).requires_grad_(False)
     with pytest.raises(ConfigError, match="no trainable weights"):
         Optimizer(model, TrainingConfig())
+
+
+@pytest.mark.parametrize("spoilt", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_refused_by_name(spoilt: float) -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = Optimizer(model, TrainingConfig())
+    optimizer.refuse_not_finite()
+    model.bias.data[1] = spoilt
+    with pytest.raises(TrainingError, match="in the weights bias"):
+        optimizer.refuse_not_finite()
+
+
+def test_weights_whose_norm_overflows_are_finite_all_the_same() -> None:
+    model = torch.nn.Linear(2, 2)
+    model.weight.data.fill_(3e38)  # 4 * (3e38)^2 is beyond float32
+    Optimizer(model, TrainingConfig()).refuse_not_finite()

@@ -105,8 +105,14 @@ class Optimizer:
         Raises:
             TrainingError: they hold NaN or infinity; names the first.
         """
-        if not bool(torch.nn.utils.get_total_norm(self.parameters, norm_type=float("inf")).isfinite()):
-            name = next(n for n, p in zip(self.names, self.parameters, strict=True) if not p.isfinite().all())
+        # The Euclidean norm takes a ninth of the time that the largest entry takes on a CPU. It also overflows when
+        # the weights are finite but huge, so each is looked at before anything is said.
+        if bool(torch.nn.utils.get_total_norm(self.parameters).isfinite()):
+            return
+        name = next(
+            (n for n, p in zip(self.names, self.parameters, strict=True) if not p.isfinite().all()), None
+        )
+        if name is not None:
             raise TrainingError(
                 f"the update left NaN or infinity in the weights {name}, though its gradient was finite; resume from "
                 "the last checkpoint with a lower training.learning_rate"
