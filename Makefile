@@ -1,4 +1,4 @@
-# make install | demo | first-run | bench | test | test-long | check | format | lint | types | proof | clean
+# make install | demo | first-run | bench | parity | test | test-long | check | format | lint | types | proof | clean
 # Needs Python 3.11 or newer and nothing else. Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -18,7 +18,7 @@ PARTS ?=
 
 SEEDS ?= 0 1 2 3 4 5 6 7 8 9
 
-.PHONY: install demo test test-long check format lint types docs first-run bench venv-trl venv-vllm proof clean
+.PHONY: install demo test test-long check format lint types docs first-run bench parity venv-trl venv-vllm proof clean
 
 install: $(INSTALLED)
 
@@ -35,6 +35,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 first-run: install
 	$(BIN)/python benchmarks/first_run.py --seeds 0 1 2
 	$(BIN)/python benchmarks/few_shot.py
+
+# The losses against the installed TRL's, in minutes; writes benchmarks/parity/RESULTS.md.
+parity: venv-trl
+	$(TRL_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(TEST_ENV) $(TRL_VENV)/bin/python benchmarks/parity/compare.py --write
 
 # Against TRL and vLLM, in hours; writes benchmarks/RESULTS.md. make bench PARTS="sampler overhead" runs these alone.
 bench: install venv-trl venv-vllm

@@ -70,6 +70,55 @@ def test_presets_are_the_published_ones(name: str, says: str) -> None:
     assert " ".join(found) == says
 
 
+def test_ppo_has_a_critic_and_its_kl_in_the_reward_of_each_token() -> None:
+    config = load({"objective": "ppo"}).config
+    assert config.objective.advantage.model_dump() == {
+        "name": "gae",
+        "gamma": 1.0,
+        "lam": 0.95,
+        "whiten": True,
+    }
+    assert config.objective.aggregation.name == "token_mean"
+    assert (config.objective.kl.estimator, config.objective.kl.place, config.objective.kl.beta) == (
+        "k1",
+        "reward",
+        0.02,
+    )
+    assert (config.critic.backbone, config.critic.clip) == ("own", 0.2)
+    assert config.training.updates_per_batch == 4
+    assert load({"objective": "ppo", "rollout": {"group_size": 1}}).config.rollout.group_size == 1
+
+
+def test_remax_compares_with_the_greedy_response_alone() -> None:
+    objective = load({"objective": "remax", "rollout": {"group_size": 1}}).config.objective
+    assert objective.advantage.model_dump() == {"name": "greedy_baseline"}
+    assert objective.surrogate.model_dump() == {"name": "policy_gradient", "weight": "logprob"}
+    assert objective.aggregation.name == "sequence_sum"
+    assert (objective.kl.estimator, objective.kl.place) == ("k1", "reward")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"critic": {"clip": 0.1}}, "critic.clip is set, but the advantage group_zscore asks for no values"),
+        ({"objective": "remax", "critic": {"warmup_steps": 1}}, "the advantage greedy_baseline asks for no values"),
+        ({"objective": "ppo", "critic": {"clip": 0}}, "critic.clip: 0 should be greater than 0"),
+        ({"objective": "ppo", "critic": {"backbone": "shared"}}, "critic.backbone: 'shared' should be 'own'"),
+        ({"objective": "ppo", "critic": {"learning_rat": 1}}, "did you mean critic.learning_rate?"),
+        ({"objective": "ppo", "critic": {"warmup_steps": -1}}, "greater than or equal to 0"),
+        ({"objective": {"preset": "ppo", "advantage": {"gamma": 1.5}}}, "gamma: 1.5 should be less than or equal to 1"),
+        ({"objective": {"preset": "ppo", "advantage": {"lam": -0.1}}}, "lam: -0.1 should be greater than"),
+        ({"objective": {"preset": "ppo", "advantage": {"whiten": "maybe"}}}, "whiten: 'maybe' is neither"),
+        ({"objective": {"preset": "ppo", "advantage": {"lambda": 1}}}, "has no setting 'lambda'; did you mean 'lam'?"),
+        ({"method": "dpo", "critic": {"clip": 0.1}}, "critic.clip is set, but the method is dpo"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_of_the_critic_are_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(given)
+    assert said in str(caught.value)
+
+
 def test_the_preset_that_is_the_default_equals_the_defaults() -> None:
     from groupwise.config import RunConfig
 

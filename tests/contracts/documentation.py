@@ -70,6 +70,7 @@ METRIC_ROOTS = frozenset(
         "length",
         "sampler",
         "dpo",
+        "critic",
         "diversity",
         "grad",
         "training",

@@ -24,7 +24,7 @@ class Rules:
 
 
 REGISTRIES: dict[str, Rules] = {
-    "objective/advantages": Rules(formula=True),
+    "objective/advantages": Rules(formula=True, beside=frozenset({"value_targets"})),
     "objective/surrogates": Rules(formula=True, beside=frozenset({"outside", "width"})),
     "objective/aggregations": Rules(formula=True),
     "objective/kl_controllers": Rules(formula=True),

@@ -7,6 +7,7 @@ import pytest
 
 from groupwise.errors import ConfigError
 from groupwise.objective import estimator as module
+from groupwise.objective.advantages.gae import gae
 from groupwise.objective.advantages.group_mean import group_mean
 from groupwise.objective.advantages.group_zscore import group_zscore
 from groupwise.objective.estimator import Estimator, Evidence
@@ -44,6 +45,10 @@ def greedy(rewards_G: np.ndarray, greedy_rewards_G: np.ndarray) -> np.ndarray:
     return rewards_G - greedy_rewards_G
 
 
+def against_values(rewards_NT: tuple[np.ndarray, ...], values_NT: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    return [r - v for r, v in zip(rewards_NT, values_NT, strict=True)]
+
+
 def of_lengths(rewards_G: np.ndarray, lengths_G: np.ndarray) -> np.ndarray:
     return rewards_G * lengths_G
 
@@ -76,6 +81,16 @@ def hand_worked(module: ModuleType) -> None:
         assert tuple(getattr(estimate(function), flag) for flag in flags) == expected
     assert estimate(greedy).needs == {"greedy_rewards"}
     assert estimate(of_lengths).needs == frozenset()
+    # What a critic learns: gae's targets with gamma 0.5 and lam 0 are r_t + 0.5 V_(t+1), whitened or not:
+    # 0 + 0.5 x 4 = 2 and 1; 3; none; 5. Without a function beside the estimator, the rewards to come: of 2 and 1 these
+    # are 3 and 1.
+    values = (np.array([2.0, 4.0]), np.array([1.0]), np.zeros(0), np.array([9.0]))
+    with_values = evidence(module, values_NT=values)
+    of_gae = estimate(gae, {"gamma": 0.5, "lam": 0.0, "whiten": True})
+    assert lists(of_gae.targets(with_values)) == [[2.0, 1.0], [3.0], [], [5.0]]
+    earlier = dataclasses.replace(with_values, rewards_NT=(np.array([2.0, 1.0]), *with_values.rewards_NT[1:]))
+    assert lists(estimate(against_values).targets(earlier)) == [[3.0, 1.0], [3.0], [], [5.0]]
+    assert of_gae.needs == {"values"}
     for wrong in ([1.0], [1.0, np.nan], [np.zeros(2), np.zeros(2)], np.zeros((2, 1))):
         with pytest.raises(ValueError, match="the advantage wrongly gave"):
             estimate(returning(wrong))(evidence(module))

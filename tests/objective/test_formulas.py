@@ -84,6 +84,27 @@ def test_the_z_score_of_the_batch(of: str, std: str) -> None:
     )
 
 
+def test_the_greedy_baseline() -> None:
+    function, formula = chosen("advantages", "greedy_baseline", {})
+    expected = value(formula.replace("r(greedy)", "greedy"), {"r_i": REWARDS[0], "greedy": 1.5})
+    np.testing.assert_allclose(function(REWARDS[0], np.full(4, 1.5)), expected, rtol=1e-12)
+
+
+def test_generalised_advantages() -> None:
+    function, formula = chosen("advantages", "gae", {"gamma": 0.9, "lam": 0.5, "whiten": False})
+    found = re.search(r"A_t = sum_l (\(.*\))\^l d_\(t\+l\),  d_t = (.*),  V from", formula)
+    assert found is not None
+    factor = value(found[1].replace("x", "*"), {})
+    rewards, values = np.array([1.0, -2.0, 4.0]), np.array([0.5, 0.25, -1.0])
+    step = found[2].replace("V_(t+1)", "after")
+    after = [*values[1:], 0.0]
+    d = [
+        value(step, {"r_t": r, "V_t": v, "after": a}) for r, v, a in zip(rewards, values, after, strict=True)
+    ]
+    expected = [sum(factor**k * d[t + k] for k in range(3 - t)) for t in range(3)]
+    np.testing.assert_allclose(function((rewards,), (values,))[0], expected, rtol=1e-12)
+
+
 def test_whitening() -> None:
     function, formula = chosen("advantages", "token_whitening", {"discount": 0.5, "eps": 0.25})
     step = re.search(r"R_t = (.*); ", formula)
@@ -222,6 +243,8 @@ def test_every_formula_of_numbers_is_evaluated_here() -> None:
             "rank",
             "batch_zscore",
             "token_whitening",
+            "greedy_baseline",
+            "gae",
         },
         "surrogates": {"clip", "cispo", "policy_gradient"},
         "aggregations": {"sequence_mean", "token_mean", "constant", "sequence_sum"},

@@ -1,10 +1,11 @@
 """Groups with awkward values, for tests of records."""
 
+import dataclasses
 import struct
 
 import numpy as np
 
-from groupwise.records import Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
+from groupwise.records import Baseline, Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
 
 NAN_WITH_PAYLOAD = struct.unpack("<f", struct.pack("<I", 0x7FC12345))[0]
 
@@ -22,6 +23,22 @@ def rollout(index: int, *, prompt_id: str, tokens: int, cut: bool, stop: StopRea
         stop_reason=stop,
         policy_version=41 + index,
         text=f"réponse {index} 🦊\x00\n",
+    )
+
+
+def with_critic_and_greedy(entry: TrainingGroup) -> TrainingGroup:
+    """The group with a greedy baseline, and a critic's values, one of them not a number."""
+    rollouts = entry.group.rollouts_G
+    greedy = rollout(
+        len(rollouts), prompt_id=entry.group.prompt.id, tokens=4, cut=False, stop=StopReason.LENGTH
+    )
+    verdict = Verdict(reward=None, parts={"exact": None}, failure="exact: raised ValueError")
+    values = tuple(np.linspace(-1.0, 1.0, len(r.token_ids_T), dtype=np.float32) for r in rollouts)
+    return dataclasses.replace(
+        entry,
+        group=dataclasses.replace(entry.group, greedy=Baseline(rollout=greedy, verdict=verdict)),
+        values_GT=values,
+        value_targets_GT=tuple(np.where(v > 0, v, np.float32(NAN_WITH_PAYLOAD)) for v in values),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from groupwise.errors import RunFolderError
 from groupwise.records import TrainingGroup
 from groupwise.records.rollout_file import SCHEMA, read_rollouts, write_rollouts
-from tests.records.examples import two_groups
+from tests.records.examples import two_groups, with_critic_and_greedy
 
 
 def exact(value: object) -> object:
@@ -198,7 +198,7 @@ def test_what_is_not_a_rollout_file_is_refused_in_one_sentence(tmp_path: Path) -
         read_rollouts(tmp_path / "other.parquet")
     newer = pa.table({"a": [1]}).replace_schema_metadata({b"groupwise.rollouts.schema_version": b"99"})
     pq.write_table(newer, tmp_path / "newer.parquet")
-    with pytest.raises(RunFolderError, match="has schema version 99, and this groupwise reads up to 2"):
+    with pytest.raises(RunFolderError, match="has schema version 99, and this groupwise reads up to 3"):
         read_rollouts(tmp_path / "newer.parquet")
     with pytest.raises(RunFolderError, match=r"cannot be written: No such file or directory"):
         write_rollouts(tmp_path / "no" / "r.parquet", two_groups(), step=1)
@@ -207,7 +207,32 @@ def test_what_is_not_a_rollout_file_is_refused_in_one_sentence(tmp_path: Path) -
 def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
     [group] = two_groups()[1:2]
     write_rollouts(tmp_path / "new.parquet", [group], step=1)
-    old = pq.read_table(tmp_path / "new.parquet").drop_columns(["token_advantage", "terms"])
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns(
+        ["token_advantage", "terms", "greedy", "value", "value_target"]
+    )
     old = old.replace_schema_metadata({b"groupwise.rollouts.schema_version": b"1"})
     pq.write_table(old, tmp_path / "old.parquet")
     assert [exact(g) for g in read_rollouts(tmp_path / "old.parquet")] == [exact(group)]
+
+
+def test_a_file_of_the_second_version_is_read(tmp_path: Path) -> None:
+    [group] = two_groups()[:1]
+    write_rollouts(tmp_path / "new.parquet", [group], step=1)
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns(["greedy", "value", "value_target"])
+    old = old.replace_schema_metadata({b"groupwise.rollouts.schema_version": b"2"})
+    pq.write_table(old, tmp_path / "old.parquet")
+    assert [exact(g) for g in read_rollouts(tmp_path / "old.parquet")] == [exact(group)]
+
+
+def test_a_greedy_baseline_and_a_critics_values_are_kept(tmp_path: Path) -> None:
+    plain = two_groups()
+    groups = [with_critic_and_greedy(plain[0]), plain[1], with_critic_and_greedy(plain[2])]
+    write_rollouts(tmp_path / "r.parquet", groups, step=3)
+    assert [exact(g) for g in read_rollouts(tmp_path / "r.parquet")] == [exact(g) for g in groups]
+    rows = pq.read_table(tmp_path / "r.parquet").to_pylist()
+    assert [row["greedy"] for row in rows] == [False] * 3 + [True] + [False] * 4 + [True]
+    greedy = rows[3]
+    assert (greedy["group_index"], greedy["in_loss"], greedy["advantage"]) == (3, False, 0.0)
+    assert greedy["reward"] is None
+    assert all(np.isnan(greedy["old_logprob"]))
+    assert rows[4]["value"] is None

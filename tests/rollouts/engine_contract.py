@@ -55,6 +55,26 @@ class EngineContract:
     def prompts(self) -> list[Prompt]:
         return random_prompts((5, 11, 1, 7))
 
+    @pytest.mark.parametrize("name", [name for name in SAMPLINGS if name != "greedy"])
+    def test_a_greedy_rollout_beside_the_sampled_ones(
+        self, engine: Engine, prompts: list[Prompt], name: str
+    ) -> None:
+        """It is the one that greedy sampling gives, log-probs of temperature 1 included, and changes no other."""
+        sampling = SAMPLINGS[name]
+        both = engine.generate(prompts, sampling, group_size=3, seed=(0, 1), greedy=True)
+        alone = engine.generate(prompts, sampling, group_size=3, seed=(0, 1))
+        by_itself = engine.generate(prompts, SAMPLINGS["greedy"], group_size=1, seed=(5,))
+        assert [[r.group_index for r in rollouts] for rollouts in both] == [[0, 1, 2, 3]] * len(prompts)
+        assert token_ids([rollouts[:3] for rollouts in both]) == token_ids(alone)
+        assert token_ids([rollouts[3:] for rollouts in both]) == token_ids(by_itself)
+        for rollouts, [expected] in zip(both, by_itself, strict=True):
+            greedy = rollouts[3]
+            np.testing.assert_allclose(
+                greedy.sampler_logprobs_T, expected.sampler_logprobs_T, atol=self.tolerance
+            )
+            assert greedy.stop_reason is expected.stop_reason
+            assert greedy.kept_mass_T is None or (greedy.kept_mass_T == 1).all()
+
     @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
     def test_rollouts(
         self, engine: Engine, policy: Policy, prompts: list[Prompt], sampling: Sampling

@@ -89,3 +89,19 @@ def test_a_wrong_number_of_verdicts(engine: InProcessEngine, surplus: int) -> No
 
     with pytest.raises(RewardError, match=rf"scoring gave {6 + surplus} verdicts for 6 rollouts"):
         collect(engine, random_prompts((3, 5)), SAMPLING, careless, group_size=3, seed=(0,))
+
+
+def test_a_greedy_response_is_scored_with_the_others_and_stands_beside_them(engine: InProcessEngine) -> None:
+    prompts, score = random_prompts((3, 5)), Score()
+    collected = collect(engine, prompts, SAMPLING, score, group_size=2, seed=(0, 1), greedy=True)
+    [pairs] = score.calls
+    assert [rollout.group_index for _, rollout in pairs] == [0, 1, 2, 0, 1, 2]
+    for p, group in enumerate(collected.groups):
+        assert [r.group_index for r in group.rollouts_G] == [0, 1]
+        assert group.greedy is not None
+        assert group.greedy.rollout.group_index == 2
+        assert group.greedy.verdict.reward == 3 * p + 2
+        assert list(group.greedy.verdict.parts) == [name_of(group.greedy.rollout)]
+    plain = collect(engine, prompts, SAMPLING, Score(), group_size=2, seed=(0, 1)).groups
+    assert all(group.greedy is None for group in plain)
+    assert token_ids([g.rollouts_G for g in plain]) == token_ids([g.rollouts_G for g in collected.groups])

@@ -35,9 +35,15 @@ class _Broken:
         self.engine, self.alter = engine, alter
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, *, group_size: int, seed: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        group_size: int,
+        seed: Sequence[int],
+        greedy: bool = False,
     ) -> list[list[Rollout]]:
-        rollouts_PG = self.engine.generate(prompts, sampling, group_size=group_size, seed=seed)
+        rollouts_PG = self.engine.generate(prompts, sampling, group_size=group_size, seed=seed, greedy=greedy)
         return [[self.alter(rollout) for rollout in rollouts] for rollouts in rollouts_PG]
 
     def load_weights(self, version: int, source: Any) -> None:

@@ -65,6 +65,13 @@ def test_greedy_is_transformers_greedy(
     assert len(lengths) > 1, "some were to stop before the limit"
 
 
+def test_a_greedy_rollout_beside_the_others_computes_no_prompt_again(policy: Policy) -> None:
+    engine, prompts = engine_of(policy), random_prompts((9, 4))
+    with rows_seen(engine) as seen:
+        engine.generate(prompts, sampling(max_new_tokens=1), group_size=1, seed=(0,), greedy=True)
+    assert seen == [9 + 4]
+
+
 @pytest.mark.parametrize("architecture", BUILDERS)
 @pytest.mark.parametrize("temperature", [0.7, 1.3])
 def test_logprobs_and_entropies_are_those_of_a_full_forward(

@@ -7,10 +7,12 @@ import pytest
 
 from groupwise.config.objective import ObjectiveConfig
 from groupwise.errors import TrainingError
+from groupwise.objective.advantages.gae import gae
+from groupwise.objective.advantages.greedy_baseline import greedy_baseline
 from groupwise.objective.advantages.group_mean import group_mean
 from groupwise.objective.estimator import Estimator
-from groupwise.records import Group, Prompt, Rollout, StopReason, Verdict
-from groupwise.training.advantages import advantages, judge, penalised
+from groupwise.records import Baseline, Group, Prompt, Rollout, StopReason, Verdict
+from groupwise.training.advantages import advantages, judge, penalised, value_targets
 
 
 def group(
@@ -36,6 +38,11 @@ def group(
     )
     verdicts = tuple(Verdict(reward=r, parts={}, failure=None if r is not None else "gone") for r in rewards)
     return Group(prompt=prompt, rollouts_G=rollouts, verdicts_G=verdicts)
+
+
+def with_greedy(one: Group, reward: float | None) -> Group:
+    verdict = Verdict(reward=reward, parts={}, failure=None if reward is not None else "gone")
+    return replace(one, greedy=Baseline(rollout=one.rollouts_G[0], verdict=verdict))
 
 
 def estimated(
@@ -120,7 +127,8 @@ def test_values_and_greedy_rewards_reach_those_that_ask() -> None:
         return rewards_G - greedy_rewards_G
 
     batch = [group([7.0]), group([1.0, None])]
-    assert estimated(batch, ObjectiveConfig(), greedy, greedy_rewards=[4.0, 2.0]) == [
+    beside = [with_greedy(one, reward) for one, reward in zip(batch, (4.0, 2.0), strict=True)]
+    assert estimated(beside, ObjectiveConfig(), greedy) == [
         [[3.0, 3.0]],
         [[-1.0, -1.0], [0.0, 0.0]],
     ]
@@ -191,3 +199,31 @@ def test_a_wrong_estimator_is_named(wrong: Any) -> None:
 
     with pytest.raises(TrainingError, match=r"the advantage mine gave .*\(rewards \[1\. 2\.\]\)"):
         estimated([group([1.0, 2.0])], ObjectiveConfig(), mine)
+
+
+def test_a_greedy_baseline_counts_in_the_spread_and_is_needed() -> None:
+    equal, single = group([0.3, 0.3]), group([0.3])
+    assert judge(equal, ObjectiveConfig()).zero_spread
+    assert judge(with_greedy(equal, 0.3), ObjectiveConfig()).zero_spread
+    assert not judge(with_greedy(equal, 0.5), ObjectiveConfig()).zero_spread
+    assert not judge(with_greedy(single, 0.5), ObjectiveConfig()).zero_spread
+    # Without its reward there is nothing to compare with: the group is left out, not compared with 0.
+    lost = judge(with_greedy(equal, None), ObjectiveConfig())
+    assert not lost.in_loss_G.any()
+    found = estimated([with_greedy(equal, None), with_greedy(equal, 0.5)], ObjectiveConfig(), greedy_baseline)
+    assert found[0] == [[0.0, 0.0]] * 2
+    assert found[1][0] == pytest.approx([-0.2, -0.2])
+
+
+def test_what_a_critic_learns_stands_at_trained_tokens_in_the_loss() -> None:
+    batch = [group([1.0, None, 5.0], truncated=(2,), untrained={0: [False, True]})]
+    judged = [judge(one, ObjectiveConfig(truncated="mask")) for one in batch]
+    values = [[np.array([9.0, 2.0], dtype=np.float32)] + [np.full(2, np.nan, dtype=np.float32)] * 2]
+    penalties = [(np.array([7.0, 0.25]), np.zeros(2), np.zeros(2))]
+    [found] = value_targets(judged, Estimator(gae, {"lam": 1.0}), penalties=penalties, values=values)
+    # Of the first only the second token is trained: its target is 1 - 0.25.
+    assert np.isnan(found[0][0])
+    assert found[0][1] == 0.75
+    assert np.isnan(found[1]).all()
+    assert np.isnan(found[2]).all()
+    assert all(array.dtype == np.float32 for array in found)

@@ -16,7 +16,7 @@ def told(
     objective: ObjectiveConfig = GRPO,
     keeps_unit: bool = False,
 ) -> dict[str, str]:
-    return dict(questions(3, metrics, objective, clip_width=clip_width, keeps_unit=keeps_unit))
+    return dict(questions(3, metrics, objective, clip_width, keeps_unit))
 
 
 def kinds(metrics: dict[str, Metric], clip_width: float | None = 0.2, **more: Any) -> list[str]:

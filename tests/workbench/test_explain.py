@@ -170,3 +170,18 @@ def test_dpo_is_explained_with_its_numbers() -> None:
     assert "-(1 - 0.1) log sigmoid(m) - 0.1 log sigmoid(-m)" in smoothed
     with pytest.raises(ConfigError, match="dpo trains on pairs and shares no factor"):
         side_by_side([("grpo", open_named("grpo")), ("dpo", open_named("dpo"))])
+
+
+def test_the_critic_is_a_factor_of_advantages_that_ask_for_values() -> None:
+    found = {f.name: f.formula for f in factors(open_named("ppo", ["critic.warmup_steps=3"]))}
+    assert found["critic"].startswith(
+        "V_t on a backbone of its own; minimise  (1 / sum_i T_i) sum_i sum_t 1/2 max((V - R)^2"
+    )
+    assert "clip(V, V_old - 0.2, V_old + 0.2)" in found["critic"]
+    assert found["critic"].endswith("the policy waits for the first 3 steps")
+    plain = {
+        f.name: f.formula for f in factors(open_named("ppo", ["critic.clip=null", "critic.backbone=policy"]))
+    }
+    assert "sum_t 1/2 (V - R)^2, R what" in plain["critic"]
+    assert "no gradient sent back" in plain["critic"]
+    assert "critic" not in {f.name for f in factors(open_named("remax"))}

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.config import presets
 from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
 from groupwise.config.checkpoint import CheckpointConfig
+from groupwise.config.critic import CriticConfig
 from groupwise.config.dpo import DpoConfig
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
@@ -63,6 +64,9 @@ class RunConfig(Section):
         default=(), description="What scores a rollout; summed by weight."
     )
     objective: ObjectiveConfig = Field(default=ObjectiveConfig(), description="What is optimised.")
+    critic: CriticConfig = Field(
+        default=CriticConfig(), description="The critic of advantages that ask for values, such as gae."
+    )
     dpo: DpoConfig = Field(default=DpoConfig(), description="Preference pairs, with method dpo.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="Updates.")
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="Held-out evaluation.")
@@ -91,6 +95,7 @@ class RunConfig(Section):
     def _fits_together(self) -> RunConfig:
         for check in (
             self._method,
+            self._critic,
             self._group_size,
             self._overlong,
             self._dtype,
@@ -122,6 +127,19 @@ class RunConfig(Section):
             raise ValueError(
                 "reference: with method dpo its log-probs are computed once, by the policy itself before its first "
                 "update, so it has no dtype or device of its own; remove the reference section"
+            )
+
+    def _critic(self) -> None:
+        name = self.objective.advantage.name
+        idle = _changed(self, "critic")
+        if (
+            idle is None or self.method != "rl" or ":" in name
+        ):  # an estimator of the user's is read with the data
+            return
+        if "values" not in Estimator(find(ADVANTAGES, name)).needs:
+            raise ValueError(
+                f"{idle} is set, but the advantage {name} asks for no values, so there is no critic; take the "
+                "advantage gae, or remove it"
             )
 
     def _group_size(self) -> None:
@@ -212,6 +230,7 @@ WITHOUT_DPO = (
     "rollout",
     "rewards",
     "objective",
+    "critic",
     "training.updates_per_batch",
     "training.mini_batches",
     "evaluate.temperature",

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from groupwise.model import attention
 from groupwise.model.precision import exactly, rounded
-from groupwise.model.shared_prefix import Family, pack
+from groupwise.model.shared_prefix import Family, PackedFamilies, pack
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once: 16.8 million, 64 MB in float32."""
@@ -232,14 +232,28 @@ class TokenLogprobs:
             logits_RV: Tensor = self.head(hidden_RD)  # called, since its weight may be laid out for sampling
         return logits_RV.to(torch.promote_types(logits_RV.dtype, torch.float32))
 
-    def _plain(self, families: Sequence[Family], temperature: float) -> tuple[Tensor, Tensor]:
-        """Every response behind its own copy of the prompt, with the head in chunks."""
+    def hidden(self, families: Sequence[Family]) -> Tensor:
+        """The hidden state that each response token is predicted from, shape [M, D], with gradient where enabled.
+
+        Args:
+            families: prompts and their responses; every response has a token.
+        """
+        if not self.shared:
+            return self._plain_hidden(families)
+        hidden_UD, packed = self._packed(families, 0)
+        return hidden_UD.index_select(0, packed.serves_M)
+
+    def _plain_hidden(self, families: Sequence[Family]) -> Tensor:
+        """Every response behind its own copy of the prompt."""
         with rounded(self.device, self.precision):
             layers = self._trained if torch.is_grad_enabled() else self.backbone
             hidden_NTD = layers(**_padded(families, self.backbone)).last_hidden_state
-        hidden_MD = _picked(families, hidden_NTD)
-        targets_M = _targets(families, self.device)
-        return self._head(hidden_MD, targets_M, temperature)
+        return _picked(families, hidden_NTD)
+
+    def _plain(self, families: Sequence[Family], temperature: float) -> tuple[Tensor, Tensor]:
+        """The same with the head in chunks."""
+        hidden_MD = self._plain_hidden(families)
+        return self._head(hidden_MD, _targets(families, self.device), temperature)
 
     def _head(self, hidden_MD: Tensor, targets_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         return head_logprobs(
@@ -250,8 +264,14 @@ class TokenLogprobs:
         self, families: Sequence[Family], temperature: float, longest_tokens: int
     ) -> tuple[Tensor, Tensor]:
         """Each different prediction once, handed to every response token that it serves."""
+        hidden_UD, packed = self._packed(families, longest_tokens)
+        logprobs_U, entropy_U = self._head(hidden_UD, packed.targets_U, temperature)
+        return logprobs_U.index_select(0, packed.serves_M), entropy_U.index_select(0, packed.serves_M)
+
+    def _packed(self, families: Sequence[Family], longest_tokens: int) -> tuple[Tensor, PackedFamilies]:
+        """The hidden state behind each different prediction, and what it serves."""
         with rounded(self.device, self.precision):
-            hidden_UD, packed = pack(
+            return pack(
                 self._trained if torch.is_grad_enabled() else self.backbone,
                 families,
                 self.head.weight.dtype,
@@ -259,8 +279,6 @@ class TokenLogprobs:
                 device=self.device,
                 flex=self.flex,
             )
-        logprobs_U, entropy_U = self._head(hidden_UD, packed.targets_U, temperature)
-        return logprobs_U.index_select(0, packed.serves_M), entropy_U.index_select(0, packed.serves_M)
 
     def _probe(self, causal: Any, longest_tokens: int) -> str | None:
         if type(self.head) is not torch.nn.Linear or self.head.bias is not None:

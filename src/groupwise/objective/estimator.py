@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from groupwise.errors import ConfigError
 from groupwise.objective.spread import zero_spread
 from groupwise.registry import bind, name_of
+from groupwise.registry import settings as settings_of
 
 Array = NDArray[np.float64]
 Ragged = tuple[Array, ...]
@@ -88,7 +89,12 @@ class Estimator:
         self.by_group = self._asked[0][1] == "G"
         self.by_token = self._asked[0][1] == "NT"
         self.compares = (self.by_group or "groups" in stems) and "greedy_rewards" not in stems
-        self.keeps_unit = bool(getattr(function, "__globals__", {}).get("IN_REWARD_UNITS", False))
+        module = getattr(function, "__globals__", {})
+        self.keeps_unit = bool(module.get("IN_REWARD_UNITS", False))
+        self._value_targets: Callable[..., Any] | None = None
+        if "values" in self.needs and callable(learned := module.get("value_targets")):
+            shared = {key: value for key, value in (settings or {}).items() if key in settings_of(learned)}
+            self._value_targets = bind(learned, shared)
 
     def __call__(self, evidence: Evidence) -> Ragged:
         """The advantage of each trained token, shape [T] for each of N rollouts.
@@ -110,6 +116,22 @@ class Estimator:
             for i, advantages_T in zip(members, self._of(evidence, members), strict=True):
                 found[i] = advantages_T
         return tuple(found)
+
+    def targets(self, evidence: Evidence) -> Ragged:
+        """What a critic is to learn at each trained token, shape [T] for each of N rollouts, in units of reward.
+
+        By the function `value_targets` beside the estimator, which takes rewards and values by token and those of the
+        estimator's settings that it names; without one, the sum of the rewards at and after the token.
+
+        Raises:
+            ValueError: it gave something other than one finite number per token.
+        """
+        assert evidence.values_NT is not None, "targets are of a critic, whose values are there"
+        if self._value_targets is None:
+            given: Any = [np.cumsum(rewards_T[::-1])[::-1] for rewards_T in evidence.rewards_NT]
+        else:
+            given = self._value_targets(evidence.rewards_NT, evidence.values_NT)
+        return _by_token(given, evidence.lengths_N, f"{self.name}'s value_targets")
 
     def _of(self, evidence: Evidence, members: NDArray[np.int64]) -> Ragged:
         lengths = evidence.lengths_N[members]

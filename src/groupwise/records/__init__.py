@@ -1,5 +1,14 @@
 """The nouns, and the files that hold them. Imports nothing of ours and no torch."""
 
-from groupwise.records.nouns import Group, Prompt, Rollout, StepRecord, StopReason, TrainingGroup, Verdict
+from groupwise.records.nouns import (
+    Baseline,
+    Group,
+    Prompt,
+    Rollout,
+    StepRecord,
+    StopReason,
+    TrainingGroup,
+    Verdict,
+)
 
-__all__ = ["Group", "Prompt", "Rollout", "StepRecord", "StopReason", "TrainingGroup", "Verdict"]
+__all__ = ["Baseline", "Group", "Prompt", "Rollout", "StepRecord", "StopReason", "TrainingGroup", "Verdict"]

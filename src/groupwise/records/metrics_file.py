@@ -22,6 +22,7 @@ METRICS: Mapping[str, str] = {
     "reward/std": "Population std of the total reward over the whole batch, in units of reward.",
     "reward/min": "Smallest total reward of the batch, in units of reward.",
     "reward/max": "Largest total reward of the batch, in units of reward.",
+    "reward/greedy_mean": "Mean total reward of the greedy baselines, in units of reward; absent when there are none.",
     "reward/group_std_mean": "Mean over groups of the population std of the rewards in the group, in units of reward.",
     "reward/zero_spread_fraction": "Share of groups whose rewards are all equal, so that they teach nothing.",
     "reward/tiny_spread_fraction": "Share of groups whose rewards take exactly two values that differ by less than a "
@@ -62,6 +63,19 @@ METRICS: Mapping[str, str] = {
     "of all trained tokens.",
     "clip/high_fraction": "Share of trained tokens with positive advantage whose ratio rose above the upper bound, "
     "of all trained tokens; for cispo those of either sign whose weight was held at its bound.",
+    "critic/loss": "Mean over trained tokens of the critic's loss at each of its updates, in squared units of reward.",
+    "critic/clip_fraction": "Share of trained tokens whose value had moved beyond critic.clip and had no gradient.",
+    "critic/explained_variance": "What share of the targets' variance the critic knew, 1 - var(target - value) / "
+    "var(target) over trained tokens, before it learned "
+    "from the batch: 1 when it knew all, 0 when it knew no more than the mean; absent when all targets are equal.",
+    "critic/value_mean": "Mean over trained tokens of what the critic expected of the batch, in units of reward.",
+    "critic/target_mean": "Mean over trained tokens of what the critic was to learn, in units of reward.",
+    "critic/grad_norm": "Norm of the critic's gradient before it is scaled down, mean over the step's updates.",
+    "critic/learning_rate": "Learning rate of the critic in this step.",
+    "critic/skipped_updates": "Updates of the critic skipped in this step since loss or gradient was not finite.",
+    "critic/memory_mb": "What the critic's weights, gradients and optimiser state take, activations left out, in "
+    "megabytes of 2^20 bytes; on the first step.",
+    "critic/memory_ratio": "The same as a share of what the policy takes: 1 doubles it; on the first step.",
     "dpo/loss": "Mean loss of the step's pairs (method dpo).",
     "dpo/accuracy": "Share of the step's pairs whose chosen response has the higher implied reward; a tie counts one "
     "half, so the reference itself has 0.5.",
@@ -105,6 +119,7 @@ METRICS: Mapping[str, str] = {
     "time/reward/{label}_seconds": "Seconds of all calls of one reward, added up; calls that run at a time count each.",
     "time/logprobs_seconds": "Seconds spent on the reference's log-probs, and on old ones that are not the sampler's; "
     "with method dpo once, ahead of the first step.",
+    "time/critic_seconds": "Seconds spent on the critic's values of the batch; its updates are in time/update_seconds.",
     "time/update_seconds": "Seconds spent on forward, backward and optimiser.",
     "time/record_seconds": "Seconds spent on writing the step's rollout file.",
     "time/evaluate_seconds": "Seconds spent on held-out evaluation.",

@@ -101,6 +101,16 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Baseline:
+    """A greedy response to a prompt, sampled and scored for what its reward says of the others. It is never trained."""
+
+    rollout: Rollout
+    """The response; its `group_index` is G, behind the rollouts of its group."""
+    verdict: Verdict
+    """What the rewards say of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
     """The G rollouts of one prompt with their verdicts."""
 
@@ -110,6 +120,8 @@ class Group:
     """In order of `group_index`."""
     verdicts_G: tuple[Verdict, ...]
     """One per rollout, in the same order."""
+    greedy: Baseline | None = None
+    """The greedy response beside them; None when none was asked for."""
 
     def __post_init__(self) -> None:
         if len(self.rollouts_G) != len(self.verdicts_G):
@@ -136,6 +148,11 @@ class TrainingGroup:
     NaN throughout for a rollout that is not in the loss and was not scored."""
     reference_logprobs_GT: tuple[FloatArray, ...] | None
     """Per rollout, shape [T]: of the frozen reference; NaN as above; None when no reference is used."""
+    values_GT: tuple[FloatArray, ...] | None = None
+    """Per rollout, shape [T]: what the critic expected before each token, when the batch began; NaN throughout a
+    rollout that is not in the loss; None without a critic."""
+    value_targets_GT: tuple[FloatArray, ...] | None = None
+    """Per rollout, shape [T]: what the critic is to learn; NaN where not trained; None without a critic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,20 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from groupwise.errors import RunFolderError
-from groupwise.records.nouns import BoolArray, Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
+from groupwise.records.nouns import (
+    Baseline,
+    BoolArray,
+    FloatArray,
+    Group,
+    Prompt,
+    Rollout,
+    StopReason,
+    TrainingGroup,
+    Verdict,
+)
 from groupwise.records.replace import replace_file
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised when a column comes or changes its name, type or meaning; readers refuse what is newer than they are."""
 
 _VERSION_KEY = b"groupwise.rollouts.schema_version"
@@ -44,7 +55,17 @@ SCHEMA = pa.schema(
             pa.int32(),
             "Which group of the step, from 0; the same prompt may be drawn twice in a step.",
         ),
-        _field("group_index", pa.int32(), "Which rollout of the group, from 0 to group size - 1."),
+        _field(
+            "group_index",
+            pa.int32(),
+            "Which rollout of the group, from 0 to group size - 1; a greedy baseline has the group size.",
+        ),
+        _field(
+            "greedy",
+            pa.bool_(),
+            "True for a greedy baseline: sampled and scored, never trained; null in files of version 1 and 2.",
+            nullable=True,
+        ),
         _field(
             "prompt_id", pa.string(), "`source:row` of the prompt; equal texts on two rows are two prompts."
         ),
@@ -119,6 +140,19 @@ SCHEMA = pa.schema(
             _list(pa.float32()),
             f"Log-probability in nats under the reference, {_TOKENS}; NaN when it was not scored, as where the "
             "rollout did not enter the loss; null when no reference was used.",
+            nullable=True,
+        ),
+        _field(
+            "value",
+            _list(pa.float32()),
+            f"What the critic expected when the batch began, in units of reward, {_TOKENS}; NaN when the rollout did "
+            "not enter the loss, null without a critic.",
+            nullable=True,
+        ),
+        _field(
+            "value_target",
+            _list(pa.float32()),
+            f"What the critic was to learn, {_TOKENS}; NaN where not trained, null without a critic.",
             nullable=True,
         ),
         _field(
@@ -197,6 +231,8 @@ def _refuse_misfits(entry: TrainingGroup) -> None:
         "advantages": entry.advantages_GT,
         "old log-probs": entry.old_logprobs_GT,
         "reference log-probs": entry.reference_logprobs_GT,
+        "values": entry.values_GT,
+        "value targets": entry.value_targets_GT,
     }
     counts |= {name: len(arrays) for name, arrays in per_token.items() if arrays is not None}
     for name, count in counts.items():
@@ -213,8 +249,11 @@ def _refuse_misfits(entry: TrainingGroup) -> None:
 
 def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
     """The rows of all groups, column by column."""
+    lined_up = [_with_greedy(entry) for entry in groups]
     rows = [
-        (number, i, entry) for number, entry in enumerate(groups) for i in range(len(entry.group.rollouts_G))
+        (number, i, entry)
+        for number, entry in enumerate(lined_up)
+        for i in range(len(entry.group.rollouts_G))
     ]
     rollouts = [entry.group.rollouts_G[i] for _, i, entry in rows]
     verdicts = [entry.group.verdicts_G[i] for _, i, entry in rows]
@@ -228,6 +267,7 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "step": [step] * len(rows),
         "group": [number for number, _, _ in rows],
         "group_index": [rollout.group_index for rollout in rollouts],
+        "greedy": [i == len(groups[number].group.rollouts_G) for number, i, _ in rows],
         "prompt_id": [p.id for p in prompts],
         "source": [p.source for p in prompts],
         "prompt": [p.text for p in prompts],
@@ -250,14 +290,44 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "trainable": [rollout.trainable_T for rollout in rollouts],
         "sampler_logprob": [rollout.sampler_logprobs_T for rollout in rollouts],
         "old_logprob": [entry.old_logprobs_GT[i] for _, i, entry in rows],
-        "ref_logprob": [
-            None if entry.reference_logprobs_GT is None else entry.reference_logprobs_GT[i]
-            for _, i, entry in rows
-        ],
+        "ref_logprob": [_one(entry.reference_logprobs_GT, i) for _, i, entry in rows],
+        "value": [_one(entry.values_GT, i) for _, i, entry in rows],
+        "value_target": [_one(entry.value_targets_GT, i) for _, i, entry in rows],
         "kept_mass": [rollout.kept_mass_T for rollout in rollouts],
         "entropy": [rollout.entropy_T for rollout in rollouts],
     }
     return pa.Table.from_arrays([_column(field, values[field.name]) for field in SCHEMA], schema=SCHEMA)
+
+
+def _with_greedy(entry: TrainingGroup) -> TrainingGroup:
+    """The group with its greedy baseline as one more rollout that is left out."""
+    greedy = entry.group.greedy
+    if greedy is None:
+        return entry
+    tokens = len(greedy.rollout.token_ids_T)
+    unknown = np.full(tokens, np.nan, dtype=np.float32)
+
+    def more(arrays: tuple[FloatArray, ...] | None) -> tuple[FloatArray, ...] | None:
+        return None if arrays is None else (*arrays, unknown)
+
+    return replace(
+        entry,
+        group=Group(
+            prompt=entry.group.prompt,
+            rollouts_G=(*entry.group.rollouts_G, greedy.rollout),
+            verdicts_G=(*entry.group.verdicts_G, greedy.verdict),
+        ),
+        advantages_GT=(*entry.advantages_GT, np.zeros(tokens)),
+        in_loss_G=np.append(entry.in_loss_G, False),
+        old_logprobs_GT=(*entry.old_logprobs_GT, unknown),
+        reference_logprobs_GT=more(entry.reference_logprobs_GT),
+        values_GT=more(entry.values_GT),
+        value_targets_GT=more(entry.value_targets_GT),
+    )
+
+
+def _one(arrays: tuple[FloatArray, ...] | None, i: int) -> FloatArray | None:
+    return None if arrays is None else arrays[i]
 
 
 def _advantage(
@@ -342,6 +412,8 @@ def _rows_by_group(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
 
 
 def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
+    greedy = next((row for row in rows if row["greedy"]), None)
+    rows = [row for row in rows if not row["greedy"]]
     first = rows[0]
     prompt = Prompt(
         id=first["prompt_id"],
@@ -351,34 +423,18 @@ def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
         token_ids=first["prompt_token_ids"],
         columns=json.loads(first["columns"]),
     )
-    rollouts = tuple(
-        Rollout(
-            prompt_id=row["prompt_id"],
-            group_index=row["group_index"],
-            token_ids_T=row["token_ids"],
-            trainable_T=row["trainable"],
-            sampler_logprobs_T=row["sampler_logprob"],
-            kept_mass_T=row["kept_mass"],
-            entropy_T=row["entropy"],
-            stop_reason=StopReason(row["stop_reason"]),
-            policy_version=row["policy_version"],
-            text=row["response"],
-        )
-        for row in rows
+    group = Group(
+        prompt=prompt,
+        rollouts_G=tuple(_rollout(row) for row in rows),
+        verdicts_G=tuple(_verdict(row) for row in rows),
+        greedy=None if greedy is None else Baseline(rollout=_rollout(greedy), verdict=_verdict(greedy)),
     )
-    verdicts = tuple(
-        Verdict(
-            reward=row["reward"],
-            parts=dict(row["parts"]),
-            failure=row["failure"],
-            terms=dict(row["terms"] or {}),
-            token_rewards=None if row["token_reward"] is None else tuple(row["token_reward"]),
-        )
-        for row in rows
-    )
-    references = tuple(row["ref_logprob"] for row in rows)
+
+    def where_known(name: str) -> tuple[FloatArray, ...] | None:
+        return None if first[name] is None else tuple(row[name] for row in rows)
+
     return TrainingGroup(
-        group=Group(prompt=prompt, rollouts_G=rollouts, verdicts_G=verdicts),
+        group=group,
         advantages_GT=tuple(
             _spread_out(row["advantage"], row["trainable"])
             if row["token_advantage"] is None
@@ -388,5 +444,32 @@ def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
         in_loss_G=np.array([row["in_loss"] for row in rows], dtype=np.bool_),
         zero_spread=first["zero_spread"],
         old_logprobs_GT=tuple(row["old_logprob"] for row in rows),
-        reference_logprobs_GT=None if references[0] is None else references,
+        reference_logprobs_GT=where_known("ref_logprob"),
+        values_GT=where_known("value"),
+        value_targets_GT=where_known("value_target"),
+    )
+
+
+def _rollout(row: dict[str, Any]) -> Rollout:
+    return Rollout(
+        prompt_id=row["prompt_id"],
+        group_index=row["group_index"],
+        token_ids_T=row["token_ids"],
+        trainable_T=row["trainable"],
+        sampler_logprobs_T=row["sampler_logprob"],
+        kept_mass_T=row["kept_mass"],
+        entropy_T=row["entropy"],
+        stop_reason=StopReason(row["stop_reason"]),
+        policy_version=row["policy_version"],
+        text=row["response"],
+    )
+
+
+def _verdict(row: dict[str, Any]) -> Verdict:
+    return Verdict(
+        reward=row["reward"],
+        parts=dict(row["parts"]),
+        failure=row["failure"],
+        terms=dict(row["terms"] or {}),
+        token_rewards=None if row["token_reward"] is None else tuple(row["token_reward"]),
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from groupwise.errors import RewardError
-from groupwise.records import Group, Prompt, Rollout, Verdict
+from groupwise.records import Baseline, Group, Prompt, Rollout, Verdict
 from groupwise.rollouts.engine import Engine, Sampling
 
 Score = Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]
@@ -34,6 +34,7 @@ def collect(
     *,
     group_size: int,
     seed: Sequence[int],
+    greedy: bool = False,
 ) -> Collected:
     """Sample a group per prompt and score all rollouts in one call.
 
@@ -44,13 +45,14 @@ def collect(
         score: the rewards.
         group_size: rollouts per prompt.
         seed: see `Engine.generate`.
+        greedy: sample and score a greedy response to each prompt as well, in the same pass.
 
     Raises:
         EngineError: sampling failed.
         RewardError: scoring failed, or did not give one verdict per rollout.
     """
     started = time.perf_counter()
-    rollouts_PG = engine.generate(prompts, sampling, group_size=group_size, seed=seed)
+    rollouts_PG = engine.generate(prompts, sampling, group_size=group_size, seed=seed, greedy=greedy)
     sampled = time.perf_counter()
     flat = [
         (prompt, rollout)
@@ -65,9 +67,20 @@ def collect(
         )
     following = iter(verdicts)
     groups = [
-        Group(prompt=prompt, rollouts_G=tuple(rollouts), verdicts_G=tuple(next(following) for _ in rollouts))
+        _group(prompt, rollouts, [next(following) for _ in rollouts], greedy=greedy)
         for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
     ]
     return Collected(
         groups=groups, generate_seconds=sampled - started, reward_seconds=time.perf_counter() - sampled
     )
+
+
+def _group(
+    prompt: Prompt, rollouts: Sequence[Rollout], verdicts: Sequence[Verdict], *, greedy: bool
+) -> Group:
+    """A group; with `greedy` the last response stands beside it."""
+    baseline = None
+    if greedy:
+        baseline = Baseline(rollout=rollouts[-1], verdict=verdicts[-1])
+        rollouts, verdicts = rollouts[:-1], verdicts[:-1]
+    return Group(prompt=prompt, rollouts_G=tuple(rollouts), verdicts_G=tuple(verdicts), greedy=baseline)

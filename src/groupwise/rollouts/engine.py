@@ -61,7 +61,13 @@ class Engine(Protocol):
         ...
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, *, group_size: int, seed: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        group_size: int,
+        seed: Sequence[int],
+        greedy: bool = False,
     ) -> list[list[Rollout]]:
         """Sample `group_size` rollouts of each prompt.
 
@@ -71,6 +77,8 @@ class Engine(Protocol):
             group_size: rollouts per prompt.
             seed: whole numbers, such as (run seed, step). A rollout's random numbers follow from them, its prompt's
                 id and its index in the group alone, not from what else is in the batch.
+            greedy: beside them one rollout of each prompt that takes the most likely token throughout, in the same
+                pass. It stands last, with the group size for its `group_index`.
 
         Returns:
             One list per prompt, in order of `group_index`.

@@ -69,9 +69,16 @@ class InProcessEngine:
         """Nothing is held between calls."""
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, *, group_size: int, seed: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        group_size: int,
+        seed: Sequence[int],
+        greedy: bool = False,
     ) -> list[list[Rollout]]:
         """See `engine.Engine.generate`."""
+        every = group_size + greedy
         context = self.policy.context_tokens
         for prompt in prompts:
             if len(prompt.token_ids) + sampling.max_new_tokens > context:
@@ -86,17 +93,18 @@ class InProcessEngine:
         try:
             laid_out = sampling_weights(
                 model,
-                rows=len(prompts) * group_size if self._worth_packing(sampling) else None,
+                rows=len(prompts) * every if self._worth_packing(sampling) else None,
                 precision=self.scorer.precision,
                 exact=self.scorer.head,
             )
             with torch.inference_mode(), laid_out:
-                for rows in self._chunks(prompts, sampling, group_size):
+                for rows in self._chunks(prompts, sampling, every):
                     responses = _Responses(
                         [uniforms(seed, prompts[p].id, g, sampling.max_new_tokens) for p, g in rows],
                         sampling,
                         self._stop,
                         self._draws_on,
+                        greedy_N=np.array([g == group_size for _, g in rows]),
                     )
                     if self.scorer.shared:
                         self._decode_packed(prompts, rows, responses)
@@ -106,7 +114,7 @@ class InProcessEngine:
                         done[p, g] = self._rollout(prompts[p], g, responses, i)
         finally:
             model.train(training)
-        return [[done[p, g] for g in range(group_size)] for p in range(len(prompts))]
+        return [[done[p, g] for g in range(every)] for p in range(len(prompts))]
 
     def _worth_packing(self, sampling: Sampling) -> bool:
         """Packing costs what it saves in about five steps of decoding."""
@@ -208,10 +216,17 @@ class _Responses:
     """What has been drawn so far for N rollouts, and which of them the model's rows belong to."""
 
     def __init__(
-        self, uniforms: Sequence[NDArray[np.float64]], sampling: Sampling, stop: Tensor, device: torch.device
+        self,
+        uniforms: Sequence[NDArray[np.float64]],
+        sampling: Sampling,
+        stop: Tensor,
+        device: torch.device,
+        *,
+        greedy_N: NDArray[np.bool_],
     ) -> None:
         n, limit = len(uniforms), sampling.max_new_tokens
         self.sampling, self.stop = sampling, stop
+        self.greedy_N = torch.from_numpy(greedy_N).to(device) if greedy_N.any() else None
         self.uniform_NT = torch.from_numpy(np.stack(uniforms)).to(device)
         self.token_NT = np.zeros((n, limit), dtype=np.int64)
         self.logprob_NT = np.zeros((n, limit), dtype=np.float32)
@@ -231,9 +246,11 @@ class _Responses:
     def take(self, logits_RV: Tensor) -> bool:
         """Draw the next token of every rollout; False when all have ended."""
         device = self.uniform_NT.device
-        uniform_N = self.uniform_NT[torch.from_numpy(self.rollouts).to(device), self.time]
+        rollout_N = torch.from_numpy(self.rollouts).to(device)
         row_N = torch.from_numpy(self.row_of).to(device)
-        drawn = draw(logits_RV.to(device), self.sampling, uniform_N, row_N)
+        greedy_N = None if self.greedy_N is None else self.greedy_N[rollout_N]
+        uniform_N = self.uniform_NT[rollout_N, self.time]
+        drawn = draw(logits_RV.to(device), self.sampling, uniform_N, row_N, greedy_N)
         if not bool(drawn.logprob_N.isfinite().all()):
             raise EngineError(
                 "sampling met log-probs that are not finite: the model's weights hold NaN or infinity, or its logits "

@@ -44,7 +44,13 @@ def uniforms(seed: Sequence[int], prompt_id: str, group_index: int, count: int) 
     return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
-def draw(logits_RV: Tensor, sampling: Sampling, uniform_N: Tensor, row_N: Tensor | None = None) -> Drawn:
+def draw(
+    logits_RV: Tensor,
+    sampling: Sampling,
+    uniform_N: Tensor,
+    row_N: Tensor | None = None,
+    greedy_N: Tensor | None = None,
+) -> Drawn:
     """Draw one token for each of N rollouts, several of which may stand on one row of logits.
 
     Args:
@@ -52,6 +58,7 @@ def draw(logits_RV: Tensor, sampling: Sampling, uniform_N: Tensor, row_N: Tensor
         sampling: temperature and truncation.
         uniform_N: shape [N], float64 in [0, 1).
         row_N: the row of each rollout, shape [N]; None when each has its own, in order.
+        greedy_N: True where the most likely token is taken whatever `sampling` says, shape [N]; None for nowhere.
     """
     if row_N is None:
         row_N = torch.arange(len(uniform_N), device=logits_RV.device)
@@ -76,13 +83,22 @@ def draw(logits_RV: Tensor, sampling: Sampling, uniform_N: Tensor, row_N: Tensor
             weight_RV = truncate(weight_RV, total_R, sampling)
             kept_R = weight_RV.sum(1, dtype=torch.float64) / total_R
         token_N = invert(weight_RV, uniform_N, row_N)
+    if greedy_N is not None:
+        token_N = token_N.where(~greedy_N, shifted_RV.argmax(1)[row_N])
     logprob_N = shifted_RV[row_N, token_N].double() - log_total_R[row_N]
-    if kept_R is not None:
-        logprob_N = logprob_N - kept_R.log()[row_N]
+    kept_N = None if kept_R is None else kept_R[row_N]
+    if greedy_N is not None and kept_N is not None:
+        kept_N = kept_N.masked_fill(greedy_N, 1.0)
+    if kept_N is not None:
+        logprob_N = logprob_N - kept_N.log()
+    if greedy_N is not None and not sampling.greedy and sampling.temperature != 1:
+        # Of temperature 1: the largest logit is 0 here, so its log-prob is minus the log of the sum.
+        whole_RV = (shifted_RV[row_N[greedy_N]] * sampling.temperature).double()
+        logprob_N[greedy_N] = -whole_RV.logsumexp(1)
     return Drawn(
         token_N=token_N,
         logprob_N=logprob_N.float(),
-        kept_mass_N=None if kept_R is None else kept_R.float()[row_N],
+        kept_mass_N=None if kept_N is None else kept_N.float(),
         entropy_N=entropy_R.float()[row_N],
     )
 

@@ -16,8 +16,11 @@ from groupwise.objective.estimator import Estimator, Evidence
 from groupwise.objective.overlong import soft_overlong
 from groupwise.objective.spread import zero_spread
 from groupwise.records import Group, Rollout, StopReason, Verdict
+from groupwise.records.nouns import FloatArray
 
 PerToken = tuple[NDArray[np.float64], ...]
+Values = Sequence[Sequence[NDArray[Any]]]
+"""Per group and rollout one array [T]."""
 OVERLONG = "soft_overlong"
 """The label of the penalty on responses close to the limit, among the parts of a verdict."""
 
@@ -42,7 +45,8 @@ def judge(group: Group, objective: ObjectiveConfig) -> Judged:
     """Which rollouts of a group count, and which enter the loss.
 
     A rollout without a reward is left out of the mean, the spread and the loss. A truncated one still counts in the
-    group's mean and spread when it is masked from the loss.
+    group's mean and spread when it is masked from the loss. Where there is a greedy baseline, its reward counts in the
+    spread, and without one nothing of the group can be compared, so all of it is left out.
 
     Args:
         group: scored rollouts.
@@ -51,8 +55,12 @@ def judge(group: Group, objective: ObjectiveConfig) -> Judged:
     rewards = [verdict.reward for verdict in group.verdicts_G]
     counted_G = np.array([reward is not None for reward in rewards], dtype=np.bool_)
     along = objective.credit == "process" and any(v.token_rewards is not None for v in group.verdicts_G)
-    said = [value for v in group.verdicts_G if v.reward is not None for value in _values(v, along=along)]
-    flat = counted_G.sum() < 2 or zero_spread(np.array(said, dtype=np.float64))
+    compared = [v for v in group.verdicts_G if v.reward is not None]
+    if group.greedy is not None:
+        compared += [group.greedy.verdict] if group.greedy.verdict.reward is not None else []
+        counted_G &= group.greedy.verdict.reward is not None
+    said = [value for verdict in compared for value in _values(verdict, along=along)]
+    flat = len(compared) < 2 or zero_spread(np.array(said, dtype=np.float64))
     in_loss_G = counted_G.copy()
     if objective.truncated == "mask":
         in_loss_G &= np.array([r.stop_reason is not StopReason.LENGTH for r in group.rollouts_G])
@@ -122,8 +130,7 @@ def advantages(
     *,
     credit: Literal["process", "outcome"] = "process",
     penalties: Sequence[PerToken] | None = None,
-    values: Sequence[Sequence[NDArray[Any]]] | None = None,
-    greedy_rewards: Sequence[float] | None = None,
+    values: Values | None = None,
 ) -> list[PerToken]:
     """The advantage of every token of a batch; groups never mix unless the estimator says so.
 
@@ -136,7 +143,6 @@ def advantages(
         penalties: per group and rollout what the KL takes off the reward at each token [T]; None for nothing.
         values: per group and rollout what a critic expects at each token [T]; None without a critic. Only those of
             rollouts in the loss are looked at.
-        greedy_rewards: per group the reward of a greedy rollout of its prompt; None when none was sampled.
 
     Returns:
         Per group one array [T] per rollout; 0 at tokens that are not trained, and throughout what is left out.
@@ -144,14 +150,10 @@ def advantages(
     Raises:
         TrainingError: the estimator gave a wrong shape or a non-finite number.
     """
-    members = [
-        (g, i)
-        for g, one in enumerate(judged)
-        for i in np.flatnonzero(one.in_loss_G if estimate.by_token else one.counted_G).tolist()
-    ]
+    members = _members(judged, estimate)
     found = [[np.zeros(len(rollout.token_ids_T)) for rollout in one.group.rollouts_G] for one in judged]
     if members:
-        evidence, earned = _evidence(judged, members, credit, penalties, values, greedy_rewards)
+        evidence, earned = _evidence(judged, members, credit, penalties, values)
         try:
             along = earned is not None and not estimate.by_token
             estimated = process(estimate, evidence, earned) if along and earned else estimate(evidence)
@@ -163,13 +165,60 @@ def advantages(
     return [tuple(arrays) for arrays in found]
 
 
+def value_targets(
+    judged: Sequence[Judged],
+    estimate: Estimator,
+    *,
+    credit: Literal["process", "outcome"] = "process",
+    penalties: Sequence[PerToken] | None,
+    values: Values,
+) -> list[tuple[FloatArray, ...]]:
+    """What the critic is to learn at every token of a batch.
+
+    Args:
+        judged: the batch.
+        estimate: the estimator that the values are for.
+        credit: as in `advantages`.
+        penalties: as in `advantages`.
+        values: as in `advantages`.
+
+    Returns:
+        Per group one array [T] per rollout; NaN at tokens that are not trained, and throughout what is left out.
+
+    Raises:
+        TrainingError: the estimator's targets have a wrong shape or are not finite.
+    """
+    members = _members(judged, estimate)
+    found = [
+        [np.full(len(rollout.token_ids_T), np.nan, dtype=np.float32) for rollout in one.group.rollouts_G]
+        for one in judged
+    ]
+    if members:
+        try:
+            learned = estimate.targets(_evidence(judged, members, credit, penalties, values)[0])
+        except ValueError as error:
+            raise TrainingError(str(error)) from None
+        for (g, i), targets_T in zip(members, learned, strict=True):
+            if judged[g].in_loss_G[i]:
+                found[g][i][judged[g].group.rollouts_G[i].trainable_T] = targets_T
+    return [tuple(arrays) for arrays in found]
+
+
+def _members(judged: Sequence[Judged], estimate: Estimator) -> list[tuple[int, int]]:
+    """(group, rollout) of all that the estimator sees."""
+    return [
+        (g, i)
+        for g, one in enumerate(judged)
+        for i in np.flatnonzero(one.in_loss_G if estimate.by_token else one.counted_G).tolist()
+    ]
+
+
 def _evidence(
     judged: Sequence[Judged],
     members: Sequence[tuple[int, int]],
     credit: str,
     penalties: Sequence[PerToken] | None,
-    values: Sequence[Sequence[NDArray[Any]]] | None,
-    greedy_rewards: Sequence[float] | None,
+    values: Values | None,
 ) -> tuple[Evidence, tuple[NDArray[np.bool_], ...] | None]:
     """What the chosen rollouts show, as (group, rollout) pairs, and at which of their tokens something was earned.
 
@@ -198,9 +247,7 @@ def _evidence(
         else tuple(
             values[g][i][mask].astype(np.float64) for (g, i), mask in zip(members, masks, strict=True)
         ),
-        greedy_rewards_N=None
-        if greedy_rewards is None
-        else np.array([greedy_rewards[g] for g, _ in members], dtype=np.float64),
+        greedy_rewards_N=_greedy_rewards(judged, members),
     )
     return evidence, tuple(at_T for _, at_T in earned) if along else None
 
@@ -226,3 +273,13 @@ def _earned(
             at_T[place] = True
     at_T[-1] |= not at_T.any()  # nothing was said at all: one reward of 0
     return rewards_T, at_T
+
+
+def _greedy_rewards(
+    judged: Sequence[Judged], members: Sequence[tuple[int, int]]
+) -> NDArray[np.float64] | None:
+    """Of the greedy baseline of each member's group; None where none was sampled."""
+    greedy = [judged[g].group.greedy for g, _ in members]
+    if any(one is None for one in greedy):
+        return None
+    return np.array([one.verdict.reward for one in greedy if one is not None], dtype=np.float64)

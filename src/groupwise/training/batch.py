@@ -54,6 +54,10 @@ class Row:
     """Shape [T]; None without a reference."""
     correction_T: NDArray[np.float32] | None
     """Importance weight from sampler to old policy; None for 1."""
+    values_T: NDArray[np.float32] | None = None
+    """What the critic expected when the batch began; None without a critic."""
+    value_targets_T: NDArray[np.float32] | None = None
+    """What the critic is to learn; None without a critic."""
 
     @property
     def trainable_tokens(self) -> int:
@@ -121,6 +125,10 @@ def rows_of(
                     old_logprobs_T=old_T,
                     reference_logprobs_T=None if referred is None else referred[i],
                     correction_T=None if correction is None else correction(rollout, old_T),
+                    values_T=None if training.values_GT is None else training.values_GT[i],
+                    value_targets_T=None
+                    if training.value_targets_GT is None
+                    else training.value_targets_GT[i],
                 )
             )
     return rows

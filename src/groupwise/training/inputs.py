@@ -12,6 +12,7 @@ from typing import Any
 from groupwise import registry
 from groupwise.config import LoadedConfig, RunConfig
 from groupwise.config.choice import check_settings
+from groupwise.config.critic import CriticConfig
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
 from groupwise.errors import ConfigError, DataError
 from groupwise.objective.estimator import Estimator
@@ -92,7 +93,7 @@ def read_inputs(
         train=data.train,
         held_out=data.held_out,
         data_files=data.files,
-        **_objective(config, base),
+        **objective_of(config, base),
     )
 
 
@@ -151,7 +152,8 @@ def _refuse_overlap(train: Sequence[Row], held_out: Sequence[Row], config: RunCo
         )
 
 
-def _objective(config: RunConfig, base: Path) -> dict[str, Any]:
+def objective_of(config: RunConfig, base: Path) -> dict[str, Any]:
+    """The functions of the section `objective` with their settings bound, under the names that `Inputs` has."""
     chosen = config.objective
     functions: dict[str, Any] = {}
     for key, package, choice in (
@@ -167,6 +169,10 @@ def _objective(config: RunConfig, base: Path) -> dict[str, Any]:
             raise ConfigError(f"objective.{key}: {error}") from None
         if key == "advantage":
             functions[key] = Estimator(function, settings)
+            if "values" not in functions[key].needs and config.critic != CriticConfig():
+                raise ConfigError(
+                    f"critic is set, but the advantage {choice.name} asks for no values, so there is none; remove it"
+                )
             continue
         functions[key] = registry.bind(function, settings)
         if key == "surrogate":

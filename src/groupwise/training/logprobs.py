@@ -144,9 +144,22 @@ def kl_penalties(
 
 
 def training_groups(
-    judged: Sequence[Judged], logprobs: Sequence[Logprobs], advantages: Sequence[PerToken]
+    judged: Sequence[Judged],
+    logprobs: Sequence[Logprobs],
+    advantages: Sequence[PerToken],
+    *,
+    values: Sequence[tuple[NDArray[np.float32], ...]] | None = None,
+    targets: Sequence[tuple[NDArray[np.float32], ...]] | None = None,
 ) -> list[TrainingGroup]:
-    """All that is known of each group before the update, in the order of the batch."""
+    """All that is known of each group before the update, in the order of the batch.
+
+    Args:
+        judged: the batch.
+        logprobs: of each group.
+        advantages: of each group.
+        values: what a critic expects, of each group; None without one.
+        targets: what it is to learn, of each group; None without one.
+    """
     return [
         TrainingGroup(
             group=j.group,
@@ -155,8 +168,10 @@ def training_groups(
             zero_spread=j.zero_spread,
             old_logprobs_GT=of_group.old_GT,
             reference_logprobs_GT=of_group.reference_GT,
+            values_GT=None if values is None else values[g],
+            value_targets_GT=None if targets is None else targets[g],
         )
-        for j, of_group, advantages_GT in zip(judged, logprobs, advantages, strict=True)
+        for g, (j, of_group, advantages_GT) in enumerate(zip(judged, logprobs, advantages, strict=True))
     ]
 
 

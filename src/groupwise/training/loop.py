@@ -11,7 +11,7 @@ from groupwise.checkpoint.export import save_model
 from groupwise.health.metric import Mean, Metric, Total, values
 from groupwise.records import StepRecord, TrainingGroup
 from groupwise.rollouts.collect import collect
-from groupwise.training.advantages import advantages, judge_all
+from groupwise.training.advantages import advantages, judge_all, value_targets
 from groupwise.training.batch import mini_batches
 from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
@@ -84,11 +84,12 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
     for i in range(batch.done, len(parts)):
         clock: dict[str, Metric] = {}
         with run.keeper.changing(), timed(clock, "time/update_seconds"):
-            update = run.updater.update(parts[i], first=i == 0)
+            update = run.update(parts[i], step, first=i == 0)
         batch = batch.after(update | clock)
         run.keeper.border(run.parts, batch)
     run.engine.load_weights(run.updater.updates, run.policy.model)
     metrics = {**batch.metrics, **batch.updates}
+    metrics |= {} if run.critic is None else run.critic.measure(rows)
     metrics |= {
         "kl/beta": Mean(run.kl.beta, 1),
         "sampler/temperature": Mean(run.temperature.value, 1),
@@ -98,14 +99,8 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "tokens/trained": Total(sum(row.trainable_tokens for row in rows)),
     }
     run.kl.end(metrics)
-    told = questions(
-        step,
-        metrics,
-        run.config.objective,
-        clip_width=run.updater.clip_width,
-        keeps_unit=run.inputs.estimate.keeps_unit,
-    )
-    for kind, sentence in told:
+    width, unit = run.updater.clip_width, run.inputs.estimate.keeps_unit
+    for kind, sentence in questions(step, metrics, config.objective, width, unit):
         run.recorder.notice(kind, sentence)
     return batch.groups, metrics
 
@@ -122,6 +117,7 @@ def sample(run: Run, step: int) -> BatchInUse:
         run.score(step - 1),
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
+        greedy="greedy_rewards" in run.inputs.estimate.needs,
     )
     judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
@@ -133,9 +129,14 @@ def sample(run: Run, step: int) -> BatchInUse:
         )
         judged, fault = without_faults(judged, logprobs)
         penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
-    off = None if penalties is None else penalties.of_groups
-    estimated = advantages(judged, run.inputs.estimate, credit=config.objective.credit, penalties=off)
-    groups = training_groups(judged, logprobs, estimated)
+    off, credit = None if penalties is None else penalties.of_groups, config.objective.credit
+    expected = targets = None
+    if run.critic is not None:
+        with timed(clock, "time/critic_seconds"):
+            expected = run.critic.values(judged)
+        targets = value_targets(judged, run.inputs.estimate, credit=credit, penalties=off, values=expected)
+    estimated = advantages(judged, run.inputs.estimate, credit=credit, penalties=off, values=expected)
+    groups = training_groups(judged, logprobs, estimated, values=expected, targets=targets)
     metrics = measure(groups) | clock
     metrics |= {} if penalties is None else penalties.metrics
     metrics |= {} if fault is None else run.updater.guard.skip(fault)

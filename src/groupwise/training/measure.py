@@ -41,6 +41,8 @@ def _rewards(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
         "advantage/mean": Mean.of(advantages),
         "advantage/std": Spread.of(advantages),
     }
+    greedy = [entry.group.greedy.verdict.reward for entry in groups if entry.group.greedy is not None]
+    metrics["reward/greedy_mean"] = Mean.of([reward for reward in greedy if reward is not None])
     labels = dict.fromkeys(label for v in verdicts for label in v.parts)
     for label in labels:
         parts = [part for v in verdicts if (part := v.parts.get(label)) is not None]

@@ -14,7 +14,6 @@ def questions(
     step: int,
     metrics: Mapping[str, Metric],
     objective: ObjectiveConfig,
-    *,
     clip_width: float | None,
     keeps_unit: bool,
 ) -> Iterator[Told]:
@@ -95,6 +94,8 @@ def _capped(metrics: Mapping[str, Metric], objective: ObjectiveConfig) -> Iterat
 
 
 def _still(step: int, metrics: Mapping[str, Metric]) -> Iterator[Told]:
+    if "critic/loss" in metrics and "policy/loss" not in metrics:  # the policy waits for the critic
+        return
     if _value(metrics, "training/skipped_updates") == 0 and _value(metrics, "grad/norm") == 0:
         yield (
             "still",

@@ -32,6 +32,8 @@ from groupwise.records.run_folder import RunFolder, create, lock, refuse, write_
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.training.advantages import penalised
+from groupwise.training.batch import Row as BatchRow
+from groupwise.training.critic import ValueTrainer, value_trainer
 from groupwise.training.inputs import Inputs
 from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
@@ -81,6 +83,8 @@ class Run:
     """The KL coefficient from step to step."""
     temperature: Temperature
     """The sampling temperature from step to step."""
+    critic: ValueTrainer | None
+    """Expects the reward still to come and learns to; None where the advantage asks for no values."""
     recorder: Recorder
     """Writes the records."""
     keeper: Keeper
@@ -108,6 +112,7 @@ class Run:
             "order": self.order,
             "optimizer": self.optimizer,
             "updates": self.updater.guard,
+            **({} if self.critic is None else {"critic": self.critic}),
             "rewards": self.inputs.rewards,
             "kl": self.kl,
             "temperature": self.temperature,
@@ -123,8 +128,28 @@ class Run:
     def apply(self, step: int) -> None:
         """Set the learning rate and the KL coefficient of a step for its updates, also of one that is gone on with."""
         self.optimizer.set_rate(learning_rate(self.config.training, step, self.steps))
+        if self.critic is not None:
+            self.critic.begin(step)
         if self.updater.kl_in_loss:
             self.updater.objective = replace(self.updater.objective, beta=self.kl.beta)
+
+    def update(self, rows: Sequence[BatchRow], step: int, *, first: bool) -> dict[str, Metric]:
+        """One update of everything that learns: the critic where there is one, then the policy.
+
+        Args:
+            rows: one optimiser batch.
+            step: 1 for the first.
+            first: see `Updater.update`.
+
+        Raises:
+            TrainingError: the loss or gradient was not finite `max_bad_steps` times in a row.
+        """
+        learned: dict[str, Metric] = {}
+        if self.critic is not None:
+            learned = self.critic.update(rows)
+            if self.critic.alone(step):
+                return learned
+        return learned | self.updater.update(rows, first=first)
 
     def score(
         self, step: int, *, training: bool = True
@@ -169,14 +194,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     config = inputs.config
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
-    policy = load_policy(
-        config.model,
-        lora=config.lora,
-        stop_tokens=config.rollout.stop_tokens,
-        base=inputs.loaded.base,
-        seed=config.run.seed,
-    )
-    inputs.rewards.decode = policy.decode
+    policy = _policy(inputs)
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
@@ -197,6 +215,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
     reference_forward, reference_weights = _reference(config, policy, forward, longest)
+    critic = value_trainer(inputs, policy, scorer, notices, steps=steps, longest_tokens=longest)
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
     recorder = _recorder(inputs, steps, notices, console, resumed)
     run = Run(
@@ -208,7 +227,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         held_out=held_out,
         order=order,
         steps=steps,
-        at_start=at_start,
+        at_start=at_start if critic is None else at_start | critic.memory(),
         updater=Updater(
             forward,
             inputs.objective,
@@ -227,6 +246,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         reference_weights=reference_weights,
         kl=KLController(inputs.control_kl, config.objective.kl.beta),
         temperature=temperature,
+        critic=None if critic is None else critic.reporting(recorder.fault),
         recorder=recorder,
         keeper=Keeper(recorder.folder, config.checkpoint, policy),
     )
@@ -246,6 +266,20 @@ def _order(config: RunConfig, count: int) -> PromptOrder:
         seed=config.run.seed,
         drop_last=config.prompts.drop_last,
     )
+
+
+def _policy(inputs: Inputs) -> Policy:
+    """The policy, whose tokenizer maps what rewards say of characters to tokens."""
+    config = inputs.config
+    policy = load_policy(
+        config.model,
+        lora=config.lora,
+        stop_tokens=config.rollout.stop_tokens,
+        base=inputs.loaded.base,
+        seed=config.run.seed,
+    )
+    inputs.rewards.decode = policy.decode
+    return policy
 
 
 def _reference(

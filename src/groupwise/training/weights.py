@@ -151,6 +151,7 @@ class GuardedStep:
         config: TrainingConfig,
         *,
         report: Callable[[Fault], None] | None = None,
+        rate: str = "training.learning_rate",
     ) -> None:
         """Take the parts.
 
@@ -158,10 +159,12 @@ class GuardedStep:
             optimizer: of the weights.
             config: the limit on the gradient's norm, and the bound on bad steps in a row.
             report: told why each update is skipped.
+            rate: the setting that the learning rate comes from, for messages.
         """
         self.optimizer = optimizer
         self.config = config
         self.report = report
+        self.rate = rate
         self.bad_in_a_row = 0
         self.updates = 0
 
@@ -222,7 +225,7 @@ class GuardedStep:
         if self.bad_in_a_row >= self.config.max_bad_steps:
             raise TrainingError(
                 f"{self.bad_in_a_row} updates in a row were skipped, as training.max_bad_steps allows at most; the "
-                f"last: {fault.sentence}. The weights are those before them; lower training.learning_rate, or look at "
+                f"last: {fault.sentence}. The weights are those before them; lower {self.rate}, or look at "
                 "the rollouts named in health.jsonl"
             )
         return {"training/skipped_updates": Total(1)}

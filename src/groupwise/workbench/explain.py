@@ -19,7 +19,7 @@ from groupwise.config.choice import Choice, check_settings
 from groupwise.config.load import leaves
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
 from groupwise.errors import ConfigError
-from groupwise.objective import dpo, kl, overlong, ratios
+from groupwise.objective import dpo, kl, overlong, ratios, value_loss
 from groupwise.objective.estimator import Estimator
 from groupwise.rewards import build
 
@@ -181,6 +181,7 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
         formula = symbol + _formula(*_parts(package, choice, base))
         found.append(Factor(name=name, formula=formula, keys=(f"objective.{name}",)))
         if name == "advantage":
+            found += _critic(loaded)
             ratio = f"{ratios.FORMULAS[objective.ratio]}; log rho is held within +-{ratios.LOG_RATIO_LIMIT:g}"
             found.append(
                 Factor(
@@ -194,7 +195,9 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
     if objective.entropy_bonus:
         bonus = f"H_t = entropy of the policy at token t, times {objective.entropy_bonus:g}, subtracted from the loss"
     flat = {
-        "keep": "advantage 0; counted in every divisor" + ("; its KL acts" if objective.kl.beta else ""),
+        "keep": ("advantage 0" if _estimator(loaded).compares else "advantage by its formula")
+        + "; counted in every divisor"
+        + ("; its KL acts" if objective.kl.beta else ""),
         "drop": "left out of the update and of every divisor",
     }[objective.zero_spread]
     limit = config.rollout.max_new_tokens
@@ -256,6 +259,26 @@ def _leash(loaded: LoadedConfig) -> Factor:
 def _estimator(loaded: LoadedConfig) -> Estimator:
     choice = loaded.config.objective.advantage
     return Estimator(registry.find(ADVANTAGES, choice.name, base=loaded.base))
+
+
+def _critic(loaded: LoadedConfig) -> list[Factor]:
+    """The critic and its loss, where the advantage asks for values."""
+    if "values" not in _estimator(loaded).needs:
+        return []
+    critic = loaded.config.critic
+    where = {
+        "own": "on a backbone of its own",
+        "policy": "on the policy's hidden states, no gradient sent back",
+    }
+    loss_of = value_loss.FORMULA_UNCLIPPED if critic.clip is None else value_loss.FORMULA
+    loss_of = loss_of.format(clip=critic.clip)
+    formula = (
+        f"V_t {where[critic.backbone]}; minimise  (1 / sum_i T_i) sum_i sum_t {loss_of}, R what was still to come; "
+        f"AdamW, learning rate {critic.learning_rate:g}"
+    )
+    if critic.warmup_steps:
+        formula += f"; the policy waits for the first {critic.warmup_steps} steps"
+    return [Factor(name="critic", formula=formula, keys=("critic",))]
 
 
 def _old(config: RunConfig) -> Factor:
