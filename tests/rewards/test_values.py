@@ -83,6 +83,19 @@ def test_a_value_that_is_no_finite_number_is_a_failure_of_its_rollout(bad: Any, 
     assert verdicts[1].failure is not None
 
 
+def test_a_coroutine_that_nobody_awaited_is_named() -> None:
+    async def later() -> float:
+        return 1.0
+
+    reward = one(
+        lambda completions: [later() if "b" in said else 1.0 for said in completions], on_failure="drop"
+    )
+    first, second = reward.score(*pairs(["a", "b"]))
+    assert first.reward == 1.0
+    assert second.failure is not None
+    assert "it gave a coroutine where a number belongs; await it" in second.failure
+
+
 def test_zero_is_a_value() -> None:
     verdict = one(lambda completions: [0.0]).score(*pairs(["a"]))[0]
     assert (verdict.reward, verdict.parts, verdict.failure) == (0.0, {"lambda": 0.0}, None)

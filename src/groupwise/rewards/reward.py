@@ -264,8 +264,13 @@ class Rewards:
                     self._means.setdefault(f"reward/part/{term.label}/correlation", []).append(correlation)
         for label, closed in combined.gates_closed.items():
             self._means.setdefault(f"reward/part/{label}/gate_closed_fraction", []).extend(closed)
-        if training and any(term.normalise != "none" for term in self._terms):
+        if training and self.normalises:
             self._means.setdefault("reward/raw_mean", []).extend(x for x in combined.raw if x is not None)
+
+    @property
+    def normalises(self) -> bool:
+        """True when a reward is normalised in training, so that totals there are not on the scale of its values."""
+        return any(term.normalise != "none" for term in self._terms)
 
     def take_metrics(self) -> Taken:
         """What is to be logged of the batches since this was last called, by the names in docs/records.md."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -58,6 +59,9 @@ def as_value(
         return None
     if isinstance(value, Exception):
         return Unusable(raised(value))
+    if inspect.iscoroutine(value):
+        value.close()
+        return Unusable("it gave a coroutine where a number belongs; await it in the function")
     if isinstance(value, str | bytes):
         return Unusable(f"it gave the text {value!r:.40}, not a number")
     if getattr(value, "ndim", None) and callable(getattr(value, "tolist", None)):

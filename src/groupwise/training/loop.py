@@ -137,7 +137,7 @@ def sample(run: Run, step: int) -> BatchInUse:
         targets = value_targets(judged, run.inputs.estimate, credit=credit, penalties=off, values=expected)
     estimated = advantages(judged, run.inputs.estimate, credit=credit, penalties=off, values=expected)
     groups = training_groups(judged, logprobs, estimated, values=expected, targets=targets)
-    metrics = measure(groups) | clock
+    metrics = measure(groups, pass_reward=run.pass_reward, updates=run.updater.updates) | clock
     metrics |= {} if penalties is None else penalties.metrics
     metrics |= {} if fault is None else run.updater.guard.skip(fault)
     seconds = collected.generate_seconds
