@@ -290,7 +290,9 @@ def _remedy(key: str, section: type[BaseModel], prefix: str) -> str:
     near = registry.nearest(key, section.model_fields)
     if near is not None:
         return f"did you mean {prefix}{near}?"
-    anywhere = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
+    # Of keys with the same last part, the policy's own is likelier meant than the critic's.
+    likely = sorted(known, key=lambda k: k.startswith("critic."))
+    anywhere = {k.rsplit(".", 1)[-1]: k for k in reversed(likely)}
     for names in (anywhere, OTHERS):
         near = registry.nearest(key, names)
         if near is not None:
