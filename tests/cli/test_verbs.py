@@ -258,6 +258,12 @@ def test_check_reward_refuses_what_cannot_be(project: Path, groupwise: Callable[
         assert said.err.startswith(why)
 
 
+def test_a_verb_without_settings_lists_its_options(project: Path, groupwise: Callable[..., Said]) -> None:
+    said = groupwise("score", "numeric", "train.jsonl", "-o", "out.jsonl")
+    assert said.code == 2
+    assert said.err == "error: groupwise score has no option -o; there are --output, --set, --column\n"
+
+
 @pytest.fixture
 def pairs(project: Path) -> Path:
     (project / "pairs.yaml").write_text(

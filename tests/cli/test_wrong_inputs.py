@@ -196,7 +196,7 @@ CASES = {
     "reward that exits": Case(
         words="check config.yaml",
         files={"reward.py": "import sys\nsys.exit(0)\n"},
-        says=("sys.exit(0)", "remove it"),
+        says=("sys.exit(0)", "reward.py line 2", "remove it"),
     ),
     "labels given twice": Case(
         words="check config.yaml",

@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Lt, MinLen
 
 from groupwise import registry
 from groupwise.config.choice import Choice, as_choice, check_settings, path_settings
@@ -87,3 +87,13 @@ def test_settings_that_are_files_are_marked() -> None:
     assert path_settings(plain) == {}
     assert list(path_settings(registry.find("groupwise.rewards.scorers", "judge"))) == ["cache"]
     assert list(path_settings(registry.find("groupwise.rewards.scorers", "reward_model"))) == ["model"]
+
+
+def test_a_list_that_is_too_short_is_told_in_plain_words() -> None:
+    def sized(
+        values: list[float], *, sizes: Annotated[tuple[int, ...], MinLen(3)] = (1, 2, 3)
+    ) -> list[float]:
+        return values
+
+    with pytest.raises(ValueError, match=r"^sizes: \[1\] should have at least 3 items, not 1$"):
+        check_settings(sized, {"sizes": [1]})

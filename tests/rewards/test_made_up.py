@@ -51,6 +51,8 @@ def test_every_probe_of_a_short_answer() -> None:
     assert found["empty"].text == ""
     assert found["echo"].text == case.prompt
     assert found["inside"].text == r"So it is \boxed{1257}."
+    assert found["end"].text == r"So it is \boxed{125}."
+    assert found["start"].text == r"So it is \boxed{257}."
     assert found["piece"].text == r"So it is \boxed{2}."
     assert found["candidates"].text == r"So it is \boxed{22, 23, 24, 25, 26, 27, 28}."
     assert found["decimal"].text == r"So it is \boxed{25.0}."
@@ -63,7 +65,7 @@ def test_long_answers_are_not_listed_and_unknown_ones_not_probed() -> None:
     chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "Why?"}]
     long = Case(place="a:0", prompt=chat, columns={}, answer="It is since the sun is high at noon.")
     names = {probe.name: probe for probe in probes(long, "{answer}", [])}
-    assert not {"inside", "piece", "candidates", "decimal"} & set(names)
+    assert not {"inside", "start", "end", "piece", "candidates", "decimal"} & set(names)
     assert names["echo"].text == "Why?"
     assert [m["content"] for m in names["leaked"].prompt] == [
         "s",

@@ -57,8 +57,9 @@ def test_what_cannot_be_told_whose_it_is_ends_the_run(
         (math.inf, "it gave inf"),
         (torch.tensor(-math.inf), "it gave -inf"),
         ("0.5", "it gave the text '0.5', not a number"),
-        ([0.5], "it gave a list where one number belongs"),
-        (np.array([0.5]), "it gave a ndarray where one number belongs"),
+        ([0.5], "it gave 1 values for the 2 tokens of its completion_ids"),
+        (np.array([0.5]), "it gave 1 values for the 2 tokens of its completion_ids"),
+        ({0: 0.5}, "it gave a dict where one number belongs"),
         (10**400, "it gave a int that is no number"),
         (object(), "it gave a object that is no number"),
     ],
@@ -80,6 +81,19 @@ def test_a_value_that_is_no_finite_number_is_a_failure_of_its_rollout(bad: Any, 
     assert [v.reward for v in verdicts] == [0.5, -1.0, 0.5]  # 0.5 x -2
     assert verdicts[1].parts == {"reward": None}  # the stand-in is not what the reward said
     assert verdicts[1].failure is not None
+
+
+def test_a_coroutine_that_nobody_awaited_is_named() -> None:
+    async def later() -> float:
+        return 1.0
+
+    reward = one(
+        lambda completions: [later() if "b" in said else 1.0 for said in completions], on_failure="drop"
+    )
+    first, second = reward.score(*pairs(["a", "b"]))
+    assert first.reward == 1.0
+    assert second.failure is not None
+    assert "it gave a coroutine where a number belongs; await it" in second.failure
 
 
 def test_zero_is_a_value() -> None:

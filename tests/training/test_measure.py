@@ -89,6 +89,19 @@ def test_a_batch_by_hand() -> None:
     assert found["diversity/group_distinct_fraction"] == pytest.approx(0.75)
 
 
+def test_two_rewards_that_hardly_differ_are_a_tiny_spread() -> None:
+    # A hundredth of 1 is 0.01; 1e-6 of it is equal.
+    ids, zeros = [[5], [6], [7]], [0.0, 0.0, 0.0]
+    groups = [
+        judged(ids, [1.0, 1.0, 0.991], zeros),
+        judged(ids, [1.0, 1.0, 0.989], zeros),
+        judged(ids, [1.0, 0.995, 0.991], zeros),
+        judged(ids, [1.0, 1.0, 1.0 - 1e-7], zeros),
+        judged(ids, [-1.0, -1.0, -0.991], zeros),
+    ]
+    assert [values(measure([g]))["reward/tiny_spread_fraction"] for g in groups] == [1.0, 0.0, 0.0, 0.0, 1.0]
+
+
 def test_a_failed_reward_is_counted() -> None:
     batch = judged([[5], [6]], [1.0, None], [0.0, 0.0])
     failed = Verdict(reward=None, parts={"p": None}, failure="p: ValueError: gone")
@@ -110,3 +123,39 @@ def test_the_metrics_of_two_parts_add_up_to_those_of_the_whole() -> None:
     for name in whole:
         if not name.startswith("diversity/distinct"):  # different n-grams of two parts are not disjoint
             assert parts[name] == pytest.approx(whole[name]), name
+
+
+def test_right_and_wrong_by_hand() -> None:
+    batch = [
+        judged([[5, 6, 7], [5, 6]], [1.0, 0.0], [1.0, -1.0]),
+        judged([[8], [8]], [1.0, 1.0], [0.0, 0.0], flat=True),
+        judged([[8, 9], [9]], [0.0, 0.0], [0.0, 0.0], flat=True),
+        judged([[8, 9], [9]], [0.5, 0.5], [0.0, 0.0], flat=True),
+    ]
+    found = values(measure(batch, pass_reward=1.0))
+    # 3 of 8 reach 1; of four groups one is all right, one all wrong (0 or less), one equal in between.
+    assert found["reward/pass_fraction"] == pytest.approx(3 / 8)
+    assert (found["reward/all_right_fraction"], found["reward/all_wrong_fraction"]) == (0.25, 0.25)
+    assert found["reward/zero_spread_fraction"] == 0.75
+    assert found["reward/low_spread_fraction"] == 0.75  # the std of 1 and 0 is 0.5
+    # Case n07. Right: 3 (cut off), 1, 1. Wrong: 2, 2, 1, 2, 1.
+    assert found["length/right_mean"] == pytest.approx(5 / 3)
+    assert (found["length/right_min"], found["length/right_max"]) == (1, 3)
+    assert found["length/right_truncated_fraction"] == pytest.approx(1 / 3)
+    assert found["length/wrong_mean"] == pytest.approx(8 / 5)
+    assert found["length/wrong_truncated_fraction"] == 0.0
+    assert not any("right" in name or "pass" in name for name in values(measure(batch)))
+
+
+def test_repeated_runs_of_four_by_hand() -> None:
+    # 1 2 3 4 1 2 3 4 has the runs 1234 2341 3412 4123 1234: one of five stood before. 5 6 7 8 9: none of two.
+    batch = [judged([[1, 2, 3, 4, 1, 2, 3, 4], [5, 6, 7, 8, 9]], [1.0, 0.0], [1.0, -1.0])]
+    assert values(measure(batch))["diversity/repeated_4_fraction"] == pytest.approx(1 / 7)
+    short = [judged([[1, 1, 1], [2]], [1.0, 0.0], [1.0, -1.0])]
+    assert "diversity/repeated_4_fraction" not in values(measure(short))
+
+
+def test_the_lag_of_the_sampling_weights() -> None:
+    batch = [judged([[5], [6]], [1.0, 0.0], [1.0, -1.0])]  # sampled with the weights of update 0
+    assert values(measure(batch, updates=3))["sampler/lag_updates_mean"] == 3.0
+    assert "sampler/lag_updates_mean" not in values(measure(batch))

@@ -1,5 +1,6 @@
 """Rewards with one thing wrong each, and sound ones, as people write them."""
 
+import json
 import random
 import re
 import time
@@ -96,6 +97,22 @@ def counts_words(completions: list[str], answer: list[str], **columns: Any) -> l
     ]
 
 
+def starts_with(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [float(said.startswith(gold)) for said, gold in zip(completions, answer, strict=True)]
+
+
+def ends_with(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [float(said.endswith(gold)) for said, gold in zip(completions, answer, strict=True)]
+
+
+def signless(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """Reads the number without its sign."""
+    numbers = [re.fullmatch(r"\D*(\d+)\D*", said) for said in completions]
+    return [
+        float(number is not None and number[1] == gold) for number, gold in zip(numbers, answer, strict=True)
+    ]
+
+
 def one_short(completions: list[str], **columns: Any) -> list[float]:
     return [0.5] * (len(completions) - 1)
 
@@ -118,6 +135,17 @@ def in_thousands(completions: list[str], answer: list[str], **columns: Any) -> l
 
 def right(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
     return [float(last_number(said) == gold) for said, gold in zip(completions, answer, strict=True)]
+
+
+def right_in_json(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    scores = []
+    for said, gold in zip(completions, answer, strict=True):
+        try:
+            given = json.loads(said)
+        except ValueError:
+            given = None
+        scores.append(float(isinstance(given, dict) and str(given.get("answer")) == gold))
+    return scores
 
 
 async def right_later(completions: list[str], answer: list[str], **columns: Any) -> list[float]:

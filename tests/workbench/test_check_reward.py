@@ -54,13 +54,13 @@ def faults(found: Examined) -> set[str]:
     [
         ("at_random", "random", set()),
         ("always_one", "constant", set()),
-        ("holds_answer", "substring", {"many_candidates"}),
+        ("holds_answer", "substring", {"many_candidates", "pays_wrong"}),
         ("by_length", "length_only", set()),
         ("by_form", "format_only", set()),
         ("slowly", "slow", set()),
         ("nan_when_empty", "fails_on_empty", set()),
         ("ascii_only", "fails_on_unicode", set()),
-        ("searches_the_prompt", "leaked_answer", {"many_candidates"}),
+        ("searches_the_prompt", "leaked_answer", {"many_candidates", "pays_wrong"}),
         ("with_noise", "not_repeatable", set()),
     ],
 )
@@ -79,6 +79,7 @@ SOUND: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a word between borders": ("contains", "dogs", {}),
     "nearness to a reference": ("rouge", "letters", {}),
     "an async one": ("planted:right_later", "sums", {}),
+    "an answer in JSON": ("planted:right_in_json", "sums", {}),
     "one for chats": ("planted:right_of_chat", "sums", {"overrides": ["prompts.chat=true"]}),
     "the whole answer": ("exact", "dogs", {"settings": ["ignore_case=true"]}),
     "keywords with a limit": (
@@ -105,6 +106,9 @@ def test_sound_rewards_pass(data: Path, name: str) -> None:
         ("either_way", "fault", "pays_empty"),
         ("any_number", "fault", "many_candidates"),
         ("counts_words", "fault", "pays_repeated"),
+        ("starts_with", "fault", "substring"),
+        ("ends_with", "fault", "substring"),
+        ("signless", "fault", "pays_wrong"),
         ("one_short", "fault", "fails_on_samples"),
         ("none_ever", "fault", "never_applies"),
         ("against_the_batch", "warning", "depends_on_batch"),

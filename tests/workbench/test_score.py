@@ -54,6 +54,8 @@ def test_columns_go_by_the_arguments_name(rows: Path) -> None:
 @pytest.mark.parametrize(
     ("reward", "given", "error", "why"),
     [
+        ("numeric", {"columns": ["answer=anser"]}, DataError, "'anser'.*--column answer=answer names"),
+        ("format", {}, ConfigError, "^format: give pattern or tags"),
         ("numerc", {}, ConfigError, "'numerc': did you mean 'numeric'"),
         ("numeric", {"settings": ["tolerence=1"]}, ConfigError, "--set: .*'tolerance'"),
         (
@@ -62,7 +64,6 @@ def test_columns_go_by_the_arguments_name(rows: Path) -> None:
             ConfigError,
             "--set 'tolerance' is not of the form NAME=VALUE",
         ),
-        ("numeric", {"columns": ["answer=anser"]}, DataError, "--column anser=answer names another"),
         ("own.py:wrong", {}, RewardError, "failed on every rollout of a batch of 3"),
     ],
 )

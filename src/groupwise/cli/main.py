@@ -19,6 +19,7 @@ from groupwise.cli.check import check
 from groupwise.cli.check_reward import check_reward
 from groupwise.cli.eval import evaluate
 from groupwise.cli.explain import explain
+from groupwise.cli.health import health
 from groupwise.cli.init import init
 from groupwise.cli.sample import sample
 from groupwise.cli.score import score
@@ -49,6 +50,7 @@ for _name, _verb in (
     ("explain", explain),
     ("check", check),
     ("check-reward", check_reward),
+    ("health", health),
     ("init", init),
 ):
     app.command(_name)(_verb)
@@ -128,7 +130,7 @@ def _told(error: BaseException) -> int:
             return _CLOSED
         case SystemExit():
             return _say(
-                f"error: code of yours called sys.exit({error.code!r:.200}), which would end the run; remove it",
+                f"error: sys.exit({error.code!r:.200}) would end the run ({_blame(error)}); remove it",
                 2,
             )
         case _ if isinstance(error, _UsageError):
@@ -159,15 +161,18 @@ def _usage(error: Any) -> str:
             option for parameter in verb.params for option in parameter.opts if option.startswith("--")
         ]
         near = nearest(wrong, options)
-        return f"{path} has no option {wrong}{_instead(wrong, near)}"
+        takes_settings = any(parameter.nargs == -1 for parameter in verb.params)
+        return f"{path} has no option {wrong}{_instead(wrong, near, options, takes_settings)}"
     if "did you mean" in said.lower():
         return said.replace(". Did", "; did") + "?" * (not said.endswith("?"))
     return f"{said}; `{path} --help` tells more"
 
 
-def _instead(wrong: str, near: str | None) -> str:
+def _instead(wrong: str, near: str | None, options: Sequence[str], takes_settings: bool) -> str:
     if near is not None:
         return f"; did you mean {near}?"
+    if not takes_settings:
+        return f"; there are {', '.join(options)}"
     from groupwise.config.foreign import setting_for
 
     setting = setting_for(wrong.lstrip("-").replace("-", "_"))

@@ -130,6 +130,11 @@ def plain_message(error: Mapping[str, Any]) -> str:
     message = str(error["msg"])
     if kind == "value_error":
         return message.removeprefix("Value error, ")
+    subject, should, rest = message.partition(" should ")
+    if (
+        should and subject != "Input" and kind not in _SHAPES
+    ):  # "Tuple should have at least 3 items after validation"
+        return f"{said(given)} should {rest.replace(' after validation', '')}"
     return f"{said(given)} should be {_SHAPES.get(kind, message.removeprefix('Input should be '))}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.rollout import RolloutConfig
-from groupwise.health.metric import Mean, Metric
+from groupwise.health.metric import Mean, Metric, Total
 from groupwise.records import Group, Prompt, Rollout, StopReason, Verdict
 from groupwise.rollouts.collect import collect
 from groupwise.rollouts.engine import Engine, Sampling
@@ -61,6 +61,7 @@ def evaluate(
     passed = [float(v.reward is not None and v.reward >= config.pass_reward - 1e-9) for v in verdicts]
     metrics: dict[str, Metric] = {
         "eval/pass@1": Mean.of(passed),
+        "eval/response_count": Total(len(rollouts)),
         "eval/reward_mean": Mean.of([v.reward for v in verdicts if v.reward is not None]),
         "eval/length_mean": Mean.of([len(r.token_ids_T) for r in rollouts]),
         "eval/truncated_fraction": Mean.of([float(r.stop_reason is StopReason.LENGTH) for r in rollouts]),

@@ -2,13 +2,26 @@
 
 from groupwise.records.nouns import (
     Baseline,
+    Finding,
     Group,
     Prompt,
     Rollout,
+    Severity,
     StepRecord,
     StopReason,
     TrainingGroup,
     Verdict,
 )
 
-__all__ = ["Baseline", "Group", "Prompt", "Rollout", "StepRecord", "StopReason", "TrainingGroup", "Verdict"]
+__all__ = [
+    "Baseline",
+    "Finding",
+    "Group",
+    "Prompt",
+    "Rollout",
+    "Severity",
+    "StepRecord",
+    "StopReason",
+    "TrainingGroup",
+    "Verdict",
+]

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
-from groupwise.records.lines_file import LinesFile
-from groupwise.records.metrics_file import spelled
+from groupwise.records.lines_file import LinesFile, read_lines
+from groupwise.records.metrics_file import number_of, spelled
+from groupwise.records.nouns import Finding, Severity
 
 FIELDS: Mapping[str, str] = {
     "step": "Batch in which it was found; the first is 1.",
-    "kind": "`skipped_update`: numbers that are not finite were kept from the weights.",
-    "source": "Where they came from: `sampler log-prob`, `old log-prob`, `reference log-prob`, `policy log-prob`, "
-    "`advantage`, `value`, `correction`, `entropy`, `ratio overflow`, `KL overflow`, `extreme log-prob` or `gradient`.",
+    "kind": "`skipped_update`: numbers that are not finite were kept from the weights. `finding`: what a health check "
+    "sees begins, worsens or ends.",
+    "source": "Of a skipped update: where they came from: `sampler log-prob`, `old log-prob`, `reference log-prob`, "
+    "`policy log-prob`, `advantage`, `value`, `correction`, `entropy`, `ratio overflow`, `KL overflow`, "
+    "`extreme log-prob` or `gradient`.",
     "sentence": "The same for people, with what was measured.",
     "rollouts": "The tokens that it came from, at most eight: `prompt_id`, `group_index`, `token` (its place in the "
     "response, from 0) and the `value` there.",
+    "event": "Of a finding: `begins`; `worsens`, when it is more severe than it has been; `ends`, when it has not been "
+    "seen for a while.",
+    "finding": "Its `check`, the `kind` of fault, its `severity` (`info`, `warning` or `critical`), the `first_step` "
+    "and `last_step` that it was judged by, a `summary`, the `evidence` (numbers by name), `causes` (the likeliest "
+    "first) and `remedies` (the cheapest first).",
 }
 """The fields of a line."""
 
@@ -50,6 +60,26 @@ class Fault:
     """Where; empty where no single token is at fault."""
 
 
+class Happening(StrEnum):
+    """What became of a finding."""
+
+    BEGINS = "begins"
+    WORSENS = "worsens"  # more severe than it has been
+    ENDS = "ends"  # not seen for a while
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthEvent:
+    """A finding that begins, worsens or ends."""
+
+    step: int
+    """The step after which it was noticed."""
+    event: Happening
+    """Which of the three."""
+    finding: Finding
+    """As it was seen last."""
+
+
 class HealthFile(LinesFile):
     """Appends to `health.jsonl`."""
 
@@ -77,3 +107,85 @@ class HealthFile(LinesFile):
                 "rollouts": rollouts,
             }
         )
+
+    def append_event(self, event: HealthEvent) -> None:
+        """Write one line.
+
+        Raises:
+            RunFolderError: it cannot be written.
+        """
+        self.put(plain_event(event))
+
+
+def plain_event(event: HealthEvent) -> dict[str, Any]:
+    """The line of an event."""
+    return {
+        "step": event.step,
+        "kind": "finding",
+        "event": str(event.event),
+        "finding": plain_finding(event.finding),
+    }
+
+
+def plain_finding(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data, for `finding_of`."""
+    return {
+        "check": finding.check,
+        "kind": finding.kind,
+        "severity": str(finding.severity),
+        "first_step": finding.first_step,
+        "last_step": finding.last_step,
+        "summary": finding.summary,
+        "evidence": {name: spelled(name, value) for name, value in finding.evidence.items()},
+        "causes": list(finding.causes),
+        "remedies": list(finding.remedies),
+    }
+
+
+def finding_of(data: Mapping[str, Any]) -> Finding:
+    """What `plain_finding` was given.
+
+    Raises:
+        ValueError: a field is missing or of another kind; says which.
+    """
+    try:
+        return Finding(
+            check=str(data["check"]),
+            kind=str(data["kind"]),
+            severity=Severity(data["severity"]),
+            first_step=int(data["first_step"]),
+            last_step=int(data["last_step"]),
+            summary=str(data["summary"]),
+            evidence={str(name): number_of(value) for name, value in dict(data["evidence"]).items()},
+            causes=tuple(map(str, data["causes"])),
+            remedies=tuple(map(str, data["remedies"])),
+        )
+    except KeyError as error:
+        raise ValueError(f"it has no {error.args[0]}") from None
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_findings(path: Path) -> list[HealthEvent]:
+    """What became of findings, in order. A torn last line is left out, and a warning says so.
+
+    Warns:
+        UserWarning: the last line was cut short.
+
+    Raises:
+        RunFolderError: no such file, or a line that is not one of ours; names its number.
+    """
+
+    def read(line: Mapping[str, Any]) -> HealthEvent | None:
+        if not isinstance(line.get("step"), int):
+            raise ValueError("it has no step")
+        if line.get("kind") != "finding":
+            return None
+        finding = line.get("finding")
+        if not isinstance(finding, dict):
+            raise ValueError("it has no finding")
+        return HealthEvent(
+            step=line["step"], event=Happening(line.get("event", "")), finding=finding_of(finding)
+        )
+
+    return [event for event in read_lines(path, read, what="health") if event is not None]

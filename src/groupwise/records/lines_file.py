@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from groupwise.errors import RunFolderError
+
+_Read = TypeVar("_Read")
 
 
 class LinesFile:
@@ -77,6 +80,41 @@ class LinesFile:
         self.close()
 
 
+def read_lines(path: Path, read: Callable[[dict[str, Any]], _Read], *, what: str) -> list[_Read]:
+    """Every whole line as `read` makes it of the object in it.
+
+    A torn last line (the run was killed while writing it) is left out, and a warning says so.
+
+    Args:
+        path: of the file.
+        read: raises ValueError for an object that is not one of ours.
+        what: the lines are called in errors.
+
+    Warns:
+        UserWarning: the last line was cut short; says which, and how many whole ones there are.
+
+    Raises:
+        RunFolderError: no such file, or a line that is not one of ours; names its number.
+    """
+    lines, torn = split_lines(path, what)
+    if torn is not None:
+        warnings.warn(
+            f"{path}, line {len(lines) + 1} was cut short after {len(torn)} characters (the run was killed while "
+            f"writing it) and is left out; the {len(lines)} lines before it are whole",
+            stacklevel=3,
+        )
+    found = []
+    for number, text in enumerate(lines, start=1):
+        try:
+            line = json.loads(text, parse_constant=_no_constant)
+            if not isinstance(line, dict):
+                raise ValueError("it is no object")
+            found.append(read(line))
+        except ValueError as error:
+            raise RunFolderError(f"{path}, line {number}: not a line of {what} ({error})") from None
+    return found
+
+
 def split_lines(path: Path, what: str) -> tuple[list[str], str | None]:
     """The whole lines, and what follows the last of them when that is not a whole JSON object.
 
@@ -101,6 +139,10 @@ def split_lines(path: Path, what: str) -> tuple[list[str], str | None]:
     except ValueError:
         return lines, end
     return [*lines, end], None  # only the line break is missing
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} outside quotes is not JSON")
 
 
 def _mend_end(path: Path) -> None:

@@ -6,15 +6,12 @@ JSON has no NaN and no infinity. A metric that is one is evidence, so it is writ
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from groupwise.errors import RunFolderError
-from groupwise.records.lines_file import LinesFile, split_lines
+from groupwise.records.lines_file import LinesFile, read_lines
 
 METRICS: Mapping[str, str] = {
     "step": "Number of the batch; the first is 1, and 0 is the evaluation before it.",
@@ -25,6 +22,14 @@ METRICS: Mapping[str, str] = {
     "reward/greedy_mean": "Mean total reward of the greedy baselines, in units of reward; absent when there are none.",
     "reward/group_std_mean": "Mean over groups of the population std of the rewards in the group, in units of reward.",
     "reward/zero_spread_fraction": "Share of groups whose rewards are all equal, so that they teach nothing.",
+    "reward/tiny_spread_fraction": "Share of groups whose rewards take exactly two values that differ by less than a "
+    "hundredth of the larger.",
+    "reward/low_spread_fraction": "Share of groups whose rewards have a population std below 0.1.",
+    "reward/all_right_fraction": "Share of groups whose rewards are all equal and reach evaluate.pass_reward. Like "
+    "everything about right and wrong, absent where a reward is normalised in training.",
+    "reward/all_wrong_fraction": "Share of groups whose rewards are all equal, at most 0 and below "
+    "evaluate.pass_reward.",
+    "reward/pass_fraction": "Share of rollouts with a reward whose total reaches evaluate.pass_reward: the right ones.",
     "reward/part/{label}/mean": "Mean of one reward, unweighted, over the rollouts where it applied.",
     "reward/part/{label}/std": "Population std of one reward, unweighted, over the rollouts where it applied.",
     "reward/part/{label}/failed_count": "Rollouts that one reward failed on in the step: it raised, took too long, "
@@ -85,6 +90,14 @@ METRICS: Mapping[str, str] = {
     "length/min": "Shortest response, in tokens.",
     "length/max": "Longest response, in tokens.",
     "length/truncated_fraction": "Share of responses that the limit of new tokens cut off.",
+    "length/right_mean": "Mean length of right responses, in tokens; see reward/pass_fraction.",
+    "length/right_min": "Shortest right response, in tokens.",
+    "length/right_max": "Longest right response, in tokens.",
+    "length/right_truncated_fraction": "Share of right responses that the limit of new tokens cut off.",
+    "length/wrong_mean": "Mean length of wrong responses, in tokens.",
+    "length/wrong_min": "Shortest wrong response, in tokens.",
+    "length/wrong_max": "Longest wrong response, in tokens.",
+    "length/wrong_truncated_fraction": "Share of wrong responses that the limit of new tokens cut off.",
     "sampler/temperature": "What logits were divided by, in sampling and in training.",
     "precision/gap_abs_mean": "Mean absolute change of log-probs, in nats, when layers compute in model.precision "
     "instead of float32, on tokens of the first prompts; on step 1, absent in float32.",
@@ -96,13 +109,18 @@ METRICS: Mapping[str, str] = {
     "sampler/gap_abs_max": "Largest absolute gap between the policy's log-prob and the sampler's, in nats, at the "
     "first update of the batch; float error when nothing is truncated.",
     "sampler/correction_mean": "Mean importance weight from sampler to old policy, after the cap; absent when off.",
+    "sampler/lag_updates_mean": "Mean over rollouts of the updates that the policy had made since the weights that "
+    "sampled them, at the first update of the batch.",
     "sampler/kept_mass_mean": "Mean probability that top-p, top-k or min-p kept; absent when nothing was cut.",
     "diversity/distinct_1": "Distinct tokens divided by all tokens of the batch's responses.",
     "diversity/distinct_2": "Distinct pairs of neighbouring tokens divided by all pairs of the batch's responses.",
     "diversity/group_distinct_fraction": "Mean over groups of distinct responses divided by group size.",
+    "diversity/repeated_4_fraction": "Share of the runs of four tokens in a response that stood in it before; over all "
+    "such runs of the batch.",
     "grad/norm": "Norm of the gradient before it is scaled down, mean over the step's updates.",
     "grad/clipped_fraction": "Share of the step's updates whose gradient was scaled down to training.max_grad_norm.",
     "training/learning_rate": "Learning rate of the step's last update.",
+    "training/weights_millions": "Weights of the model, in millions, those of an adapter included; on step 1.",
     "training/updates": "How often the optimiser has changed the weights so far, over all steps.",
     "training/skipped_updates": "Updates skipped in this step since the loss or the gradient was not finite.",
     "training/epoch": "How much of the training data has been used after this step; 1.5 is halfway through the second "
@@ -123,6 +141,7 @@ METRICS: Mapping[str, str] = {
     "time/evaluate_seconds": "Seconds spent on held-out evaluation.",
     "time/step_seconds": "Seconds of the whole step, evaluation included and recording left out.",
     "eval/pass@1": "Share of held-out responses whose total reward reaches evaluate.pass_reward.",
+    "eval/response_count": "Held-out responses that were sampled.",
     "eval/reward_mean": "Mean total reward on the held-out prompts, in units of reward.",
     "eval/length_mean": "Mean length of the held-out responses, in tokens.",
     "eval/dpo_loss": "Mean loss of the held-out pairs.",
@@ -171,23 +190,14 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     Raises:
         RunFolderError: no such file, or a line that is not one of ours; names its number.
     """
-    lines, torn = split_lines(path, "metrics")
-    if torn is not None:
-        warnings.warn(
-            f"{path}, line {len(lines) + 1} was cut short after {len(torn)} characters (the run was killed while "
-            f"writing it) and is left out; the {len(lines)} lines before it are whole",
-            stacklevel=2,
-        )
-    rows = []
-    for number, text in enumerate(lines, start=1):
-        try:
-            line = json.loads(text, parse_constant=_no_constant)
-            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-                raise ValueError("it has no step")
-            rows.append({name: value if name == "step" else _number(value) for name, value in line.items()})
-        except ValueError as error:
-            raise RunFolderError(f"{path}, line {number}: not a line of metrics ({error})") from None
-    return rows
+
+    def read(line: Mapping[str, object]) -> dict[str, float]:
+        step = line.get("step")
+        if not isinstance(step, int):
+            raise ValueError("it has no step")
+        return {name: step if name == "step" else number_of(value) for name, value in line.items()}
+
+    return read_lines(path, read, what="metrics")
 
 
 def comparable(values: Mapping[str, float]) -> dict[str, float]:
@@ -212,13 +222,14 @@ def spelled(name: str, value: float) -> float | str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _number(value: object) -> float:
+def number_of(value: object) -> float:
+    """What `spelled` was given.
+
+    Raises:
+        ValueError: it is no number.
+    """
     if isinstance(value, str) and value in _SPELLED:
         return _SPELLED[value]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is not a number")
     return float(value)
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} outside quotes is not JSON")

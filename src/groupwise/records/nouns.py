@@ -93,6 +93,9 @@ class Verdict:
     """Each reward's own value, unweighted; None where it did not apply or failed."""
     failure: str | None = None
     """Why a reward is absent or stands in for one that failed; None when all went well."""
+    token_rewards: tuple[float | None, ...] | None = None
+    """What was earned with each token, [T], summing to `reward`; None at tokens with which nothing was said, and None
+    altogether where every reward gave one number for the response."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """What each reward added to `reward`: weight x value, after gate, stand-in and normalisation; empty without one."""
 
@@ -162,3 +165,40 @@ class StepRecord:
     """The batch."""
     metrics: Mapping[str, float]
     """Names as in docs/records.md."""
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    INFO = "info"  # worth knowing; nothing need be done
+    WARNING = "warning"  # the run is likely to end worse than it could
+    CRITICAL = "critical"  # what is trained from here on is likely to be thrown away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that a health check sees in a run: what, since when, by which numbers, why, and what to try."""
+
+    check: str
+    """Name of the check."""
+    kind: str
+    """Which of the faults that the check knows."""
+    severity: Severity
+    """How bad."""
+    first_step: int
+    """First step of those that it was judged by."""
+    last_step: int
+    """Last step of those that it was judged by, the one after which the check was made."""
+    summary: str
+    """What was seen, with its numbers, as one clause."""
+    evidence: Mapping[str, float]
+    """The numbers that decided, limits included, by name; a metric's value bears the metric's name."""
+    causes: tuple[str, ...]
+    """The likeliest first."""
+    remedies: tuple[str, ...]
+    """The cheapest first."""
+
+    @property
+    def key(self) -> str:
+        """`check/kind`: two findings with the same key are of the same fault."""
+        return f"{self.check}/{self.kind}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -269,7 +269,7 @@ def _tricks(measured: Measured) -> Iterator[Finding]:
         probe, share = tried.probe, paid(measured, tried)
         what = f"{probe.means} ({_shown(probe.text)})"
         if share is not None and share >= 0.5:
-            if probe.name in ("inside", "piece"):
+            if probe.name in ("inside", "start", "end", "piece"):
                 inside.append(what)
             elif probe.name == "candidates":
                 yield _fault("many_candidates", f"it pays {what}; refuse more than one answer")
@@ -321,6 +321,13 @@ def _rows(measured: Measured) -> Iterator[Finding]:
     cases, pairs = measured.cases, ordered(measured)
     if pairs is not None and pairs[0] >= TELLS_APART and not _moving(measured):
         rights, wrongs = _by_group(measured.of_kind("right")), _by_group(measured.of_kind("wrong"))
+        paid_always = _always_paid(measured, rights)
+        if paid_always:
+            yield _fault(
+                "pays_wrong",
+                f"on every row it pays the right answer with {' and with '.join(paid_always)} as much as alone; "
+                "compare whole numbers, with their sign",
+            )
         behind = [g for g, (right,) in rights.items() if g in wrongs and right <= max(wrongs[g])]
         if behind:
             yield _warning(
@@ -342,6 +349,20 @@ def _rows(measured: Measured) -> Iterator[Finding]:
             "prompt_holds_answer",
             f"the right answer stands in the prompt of {len(holding)} of {len(cases)} rows, as in {holding[0].place}",
         )
+
+
+def _always_paid(measured: Measured, rights: Mapping[int, Sequence[float]]) -> list[str]:
+    """The ways to make a wrong number that are paid on each of at least three rows; far ones, beyond a tolerance."""
+    found = []
+    for name, change in (("times ten", "a nought behind it"), ("sign flipped", "the other sign")):
+        said = [
+            each.value is not None and each.value >= rights[each.item.group][0]
+            for each in measured.of_kind("wrong")
+            if each.item.name == name and each.item.group in rights
+        ]
+        if len(said) >= 3 and all(said):
+            found.append(change)
+    return found
 
 
 def _stands_in(answer: str, prompt: str) -> bool:

@@ -16,6 +16,7 @@ FORMS: Mapping[str, str] = {
     "code": "```python\n{answer}\n```",
     "tags": "<think>\nLet me see.\n</think>\n<answer>\n{answer}\n</answer>",
     "answer tags": "<answer>{answer}</answer>",
+    "JSON": '{"answer": "{answer}"}',
     "reasoning tags": "<reasoning>\nLet me see.\n</reasoning>\n<answer>\n{answer}\n</answer>",
 }
 """Ways in which rewards ask for an answer; `{answer}` stands for it."""
@@ -199,8 +200,12 @@ def _nothing(name: str, means: str, text: str) -> Probe:
 
 
 def _about_short(answer: str, form: str, others: Sequence[str]) -> list[Probe]:
+    before = "1" if answer[0].isdigit() else "x"
+    behind = "7" if answer[-1].isdigit() else "x"
     found = [
-        _nothing("inside", "the answer inside a longer one", in_form(form, _surrounded(answer))),
+        _nothing("inside", "the answer inside a longer one", in_form(form, before + answer + behind)),
+        _nothing("end", "the answer as the end of a longer one", in_form(form, before + answer)),
+        _nothing("start", "the answer as the start of a longer one", in_form(form, answer + behind)),
         _nothing("candidates", "a list with the answer in it", in_form(form, _candidates(answer, others))),
     ]
     piece = answer[: len(answer) // 2].strip()
@@ -211,12 +216,6 @@ def _about_short(answer: str, form: str, others: Sequence[str]) -> list[Probe]:
             Probe(name="decimal", means="the answer with .0", text=in_form(form, f"{answer}.0"), aim="same")
         )
     return found
-
-
-def _surrounded(answer: str) -> str:
-    before = "1" if answer[0].isdigit() else "x"
-    after = "7" if answer[-1].isdigit() else "x"
-    return f"{before}{answer}{after}"
 
 
 def _candidates(answer: str, others: Sequence[str]) -> str:

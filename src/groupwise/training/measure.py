@@ -11,29 +11,65 @@ from contextlib import contextmanager
 import numpy as np
 
 from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total
+from groupwise.objective.spread import RELATIVE_TOLERANCE
 from groupwise.records import Group, Rollout, StopReason, TrainingGroup
 from groupwise.records.nouns import NONE_APPLIES
 from groupwise.rewards.reward import Taken
 
+_LENGTHS = ("length/mean", "length/min", "length/max", "length/truncated_fraction")
+_LENGTHS_RIGHT = (
+    "length/right_mean",
+    "length/right_min",
+    "length/right_max",
+    "length/right_truncated_fraction",
+)
+_LENGTHS_WRONG = (
+    "length/wrong_mean",
+    "length/wrong_min",
+    "length/wrong_max",
+    "length/wrong_truncated_fraction",
+)
+_LOW_SPREAD = 0.1
+_REPEATED = 4
 
-def measure(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
-    """Metrics of a batch, as sums and counts."""
+
+def measure(
+    groups: Sequence[TrainingGroup], *, pass_reward: float | None = None, updates: int | None = None
+) -> dict[str, Metric]:
+    """Metrics of a batch, as sums and counts.
+
+    Args:
+        groups: the batch.
+        pass_reward: total reward from which on a rollout is right; None where totals do not tell, so that nothing is
+            said of right and wrong.
+        updates: how many the policy has had; None leaves the lag of the sampling weights out.
+    """
     sampled = [entry.group for entry in groups]
-    return _rewards(groups) | _responses(sampled) | _diversity(sampled)
+    metrics = _rewards(groups) | _responses(sampled) | _diversity(sampled)
+    if pass_reward is not None:
+        metrics |= _right_and_wrong(groups, pass_reward - 1e-9)
+    if updates is not None:
+        metrics["sampler/lag_updates_mean"] = Mean.of(
+            [updates - r.policy_version for group in sampled for r in group.rollouts_G]
+        )
+    return metrics
 
 
 def _rewards(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
     verdicts = [v for entry in groups for v in entry.group.verdicts_G]
     rewards = [v.reward for v in verdicts if v.reward is not None]
     by_group = [[v.reward for v in entry.group.verdicts_G if v.reward is not None] for entry in groups]
+    spreads = [Spread.of(group).value for group in by_group if group]
     advantages = [mean for entry in groups for mean in _mean_advantages(entry)]
     metrics: dict[str, Metric] = {
         "reward/mean": Mean.of(rewards),
         "reward/std": Spread.of(rewards),
         "reward/min": Smallest.of(rewards),
         "reward/max": Largest.of(rewards),
-        "reward/group_std_mean": Mean.of([Spread.of(group).value for group in by_group if group]),
+        "reward/group_std_mean": Mean.of(spreads),
         "reward/zero_spread_fraction": Mean.of([float(entry.zero_spread) for entry in groups]),
+        "reward/tiny_spread_fraction": Mean.of([float(_hardly_differs(group)) for group in by_group]),
+        "reward/low_spread_fraction": Mean.of([float(s < _LOW_SPREAD) for s in spreads]),
         "reward/absent_fraction": Mean.of([float(v.reward is None) for v in verdicts]),
         "reward/failed_count": Total(sum(v.failure not in (None, NONE_APPLIES) for v in verdicts)),
         "advantage/mean": Mean.of(advantages),
@@ -47,6 +83,44 @@ def _rewards(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
         metrics[f"reward/part/{label}/mean"] = Mean.of(parts)
         metrics[f"reward/part/{label}/std"] = Spread.of(parts)
     return metrics
+
+
+def _hardly_differs(rewards: Sequence[float]) -> bool:
+    """Two distinct values, closer than a hundredth of the larger."""
+    distinct = sorted(set(rewards))
+    apart = distinct[-1] - distinct[0] if distinct else 0.0
+    largest = max((abs(reward) for reward in distinct), default=0.0)
+    return len(distinct) == 2 and RELATIVE_TOLERANCE * largest < apart < 0.01 * largest
+
+
+def _right_and_wrong(groups: Sequence[TrainingGroup], least: float) -> dict[str, Metric]:
+    """Groups without spread by what they are, and lengths of right and wrong responses apart."""
+    right: list[Rollout] = []
+    wrong: list[Rollout] = []
+    all_right, all_wrong = [], []
+    for entry in groups:
+        pairs = zip(entry.group.rollouts_G, entry.group.verdicts_G, strict=True)
+        judged = [(rollout, verdict.reward) for rollout, verdict in pairs if verdict.reward is not None]
+        for rollout, reward in judged:
+            (right if reward >= least else wrong).append(rollout)
+        flat = entry.zero_spread and bool(judged)
+        all_right.append(float(flat and judged[0][1] >= least))
+        all_wrong.append(float(flat and judged[0][1] <= min(0.0, least)))
+    return {
+        "reward/pass_fraction": Mean(float(len(right)), float(len(right) + len(wrong))),
+        "reward/all_right_fraction": Mean.of(all_right),
+        "reward/all_wrong_fraction": Mean.of(all_wrong),
+        **_lengths(right, _LENGTHS_RIGHT),
+        **_lengths(wrong, _LENGTHS_WRONG),
+    }
+
+
+def _lengths(rollouts: Sequence[Rollout], names: Sequence[str]) -> dict[str, Metric]:
+    """Mean, shortest, longest and the share that was cut off, under these names."""
+    lengths = [len(r.token_ids_T) for r in rollouts]
+    cut = [float(r.stop_reason is StopReason.LENGTH) for r in rollouts]
+    measured = (Mean.of(lengths), Smallest.of(lengths), Largest.of(lengths), Mean.of(cut))
+    return dict(zip(names, measured, strict=True))
 
 
 def _mean_advantages(entry: TrainingGroup) -> list[float]:
@@ -66,14 +140,8 @@ def of_rewards(taken: Taken) -> dict[str, Metric]:
 
 def _responses(groups: Sequence[Group]) -> dict[str, Metric]:
     rollouts = [r for g in groups for r in g.rollouts_G]
-    lengths = [len(r.token_ids_T) for r in rollouts]
-    metrics: dict[str, Metric] = {
-        "length/mean": Mean.of(lengths),
-        "length/max": Largest.of(lengths),
-        "length/min": Smallest.of(lengths),
-        "length/truncated_fraction": Mean.of([float(r.stop_reason is StopReason.LENGTH) for r in rollouts]),
-        "tokens/generated": Total(sum(lengths)),
-    }
+    metrics = _lengths(rollouts, _LENGTHS)
+    metrics["tokens/generated"] = Total(sum(len(r.token_ids_T) for r in rollouts))
     entropies = [r.entropy_T[r.trainable_T] for r in rollouts if r.entropy_T is not None]
     if entropies:
         metrics["policy/entropy"] = Mean.of(np.concatenate(entropies))
@@ -90,6 +158,7 @@ def _diversity(groups: Sequence[Group]) -> dict[str, Metric]:
         "diversity/distinct_1": _distinct(rollouts, 1),
         "diversity/distinct_2": _distinct(rollouts, 2),
         "diversity/group_distinct_fraction": Mean.of(distinct),
+        "diversity/repeated_4_fraction": _repeated(rollouts),
     }
 
 
@@ -103,6 +172,17 @@ def _distinct(rollouts: Sequence[Rollout], n: int) -> Mean:
         grams.update(mine)
         total += len(mine)
     return Mean(float(len(grams)), float(total))
+
+
+def _repeated(rollouts: Sequence[Rollout]) -> Mean:
+    """Runs of four tokens that stood in the same response before, over all such runs (Welleck et al. 2019)."""
+    repeated = total = 0
+    for rollout in rollouts:
+        ids = rollout.token_ids_T.tolist()
+        runs = list(zip(*(ids[k:] for k in range(_REPEATED)), strict=False))
+        repeated += len(runs) - len(set(runs))
+        total += len(runs)
+    return Mean(float(repeated), float(total))
 
 
 def peak_memory_megabytes() -> float:

@@ -101,7 +101,7 @@ def check_reward(
     else:
         read, data = _rows(loaded, source.data, rows)
         if source.data is not None and len(loaded.config.rewards) == 1:
-            check_needs(rewards, [row.columns for row in read], source.data)
+            check_needs(rewards, [row.columns for row in read], source.data, source.columns)
         rewards.check_rows([(row.place, row.columns) for row in read], data)
         column = answer if answer is not None else _answer_column(rewards, [row.columns for row in read])
         cases = _cases(read, loaded.config, column if has_answers else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def score_to_file(
     loaded = configured(reward, settings, columns)
     rewards = build(loaded.config.rewards, base=loaded.base)
     rows = [row.columns for row in read_rows(file)]
-    check_needs(rewards, rows, file)
+    check_needs(rewards, rows, file, columns)
     code = file_of(reward, base=Path.cwd())
     with replacing(output, inputs=[file] if code is None else [file, code]) as out:
         verdicts = score_rows(rewards, rows, place=file.name)
@@ -78,23 +79,34 @@ def configured(
         build(loaded.config.rewards, base=loaded.base)
     except ConfigError as error:
         said = str(error).removeprefix("configuration: ").removeprefix("rewards[0]: ")
+        said = re.sub(r"^rewards\[0\] \((\w+)\): ", r"\1: ", said)
         said = said.replace("rewards[0].settings", "--set").replace("rewards[0].columns", "--column")
         raise ConfigError(said) from error.__cause__
     return loaded
 
 
-def check_needs(rewards: Rewards, rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+def check_needs(
+    rewards: Rewards, rows: Sequence[Mapping[str, Any]], file: Path, columns: Sequence[str] = ()
+) -> None:
     """Find out whether the rows hold what the rewards need, and name the option that helps.
+
+    Args:
+        rewards: as `build` made them.
+        rows: the columns of each row.
+        file: where they are from.
+        columns: `argument=column` as given for the reward.
 
     Raises:
         DataError: no row has a column that a reward needs.
     """
     there = dict.fromkeys(name for row in rows for name in row)
+    argument_of = {column: argument for argument, column in pairs(columns, "--column").items()}
     for label, needed in rewards.needs.items():
         for column in needed:
             if column not in there:
                 near = nearest(column, there)
-                remedy = f"--column {column}={near or 'COLUMN'} names another for it"
+                argument = argument_of.get(column, column)
+                remedy = f"--column {argument}={near or 'COLUMN'} names another for it"
                 raise DataError(
                     f"{file.name}: the reward {label!r} needs the column {column!r}, but there are {', '.join(there)}; "
                     f"{remedy}"

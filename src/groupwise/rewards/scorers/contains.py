@@ -17,6 +17,13 @@ FORMULA = (
     "alternatives, else 0"
 )
 
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+"""Letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han."""
+_LETTER = rf"[^\W{_UNSPACED}]"
+_LEFT, _RIGHT = rf"(?<!{_LETTER})(?<!\w-)", rf"(?!{_LETTER}|-\w)"
+_MINUS = "-\u2212\u2013"
+_LEFT_OF_FIGURE = rf"(?<!{_LETTER})(?<![{_MINUS}.])(?<![{_MINUS}][$€£¥])(?<!\d[,:'/+*^])"
+_RIGHT_OF_FIGURE = rf"(?!{_LETTER}|-\w|[.,:'/+*^{_MINUS}]\d)"
 _NEAR = 80
 _BEFORE = re.compile(r"[/|]\s*$")
 _AFTER = re.compile(r"\s*[/|]")
@@ -36,6 +43,10 @@ def contains(
     list of all candidates always holds the right one. So the answer has to stand between word borders, with at most
     `max_extra_words` words beside it, and not as one of several alternatives. Only the answer in the completion
     counts, never the completion in the answer.
+
+    A number has the borders of numbers: 124 stands neither in -124 nor in 124.5, 124,000, 124-125 or 124:30, and a word
+    not in one with a hyphen. Of scripts that are written without spaces (Chinese, Japanese, Thai, ...) each letter is a
+    word, and an answer of two letters or more needs no border.
 
     Edge cases: an empty completion scores 0. An answer that is None or blank gives None. With `choices`, a
     completion that names another choice too scores 0. Without, alternatives are told by a joiner, `/` or `|` on
@@ -83,14 +94,23 @@ def _commits(
         return False
     for answer in wanted:
         found = _found(answer, said)
-        if found and len(said.split()) - len(answer.split()) <= most:
+        if found and _words(said) - _words(answer) <= most:
             before, after = said[: found.start()], said[found.end() :]
             return not (_joined(before, after, joiners) or _listed(said))
     return False
 
 
+def _words(text: str) -> int:
+    return len(re.sub(f"[{_UNSPACED}]", " x ", text).split())
+
+
 def _found(text: str, said: str) -> re.Match[str] | None:
-    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", said)
+    left = _LEFT_OF_FIGURE if text[0].isdigit() else _LEFT
+    right = _RIGHT_OF_FIGURE if text[-1].isdigit() else _RIGHT
+    if len(text) > 1:
+        left = "" if re.match(f"[{_UNSPACED}]", text[0]) else left
+        right = "" if re.match(f"[{_UNSPACED}]", text[-1]) else right
+    return re.search(left + re.escape(text) + right, said)
 
 
 def _joined(before: str, after: str, joiners: Sequence[str]) -> bool:

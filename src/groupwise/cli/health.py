@@ -1,0 +1,40 @@
+"""`groupwise health`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def health(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Run folder, also of a run that goes on.", show_default=False),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what happened as JSON, a line each.")
+    ] = False,
+) -> None:
+    """Look at a run for what goes wrong in training.
+
+    Reads the metrics of a finished, stopped or running run, and tells each finding with its numbers, likely causes and
+    what to try. Ends with exit code 1 when a critical finding holds at the last step.
+
+    Example: groupwise health runs/first
+    """
+    from groupwise.records import Severity
+    from groupwise.records.health_file import plain_event
+    from groupwise.workbench.health import diagnose
+
+    found = diagnose(run)
+    if as_json:
+        for event in found.events:
+            print(json.dumps(plain_event(event), allow_nan=False))
+    else:
+        for line in found.lines():
+            print(line)
+    if any(finding.severity is Severity.CRITICAL for finding in found.open):
+        raise typer.Exit(1)

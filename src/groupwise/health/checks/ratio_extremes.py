@@ -1,0 +1,77 @@
+"""The policy moves far within one batch."""
+
+from __future__ import annotations
+
+from groupwise.health.facts import Facts
+from groupwise.health.history import History
+from groupwise.records import Finding, Severity
+
+
+def ratio_extremes(
+    history: History,
+    facts: Facts,
+    *,
+    ratio_limit: float = 10.0,
+    clip_limit: float = 0.3,
+    window: int = 5,
+) -> list[Finding]:
+    """Ratios of policy to old policy that are clamped or very large, or clipped on a large share of tokens.
+
+    Judges by `ratio/max`, `ratio/min`, `ratio/clamped_count`, `clip/low_fraction` and `clip/high_fraction`. PPO is
+    meant to move within its clip; a few per cent of clipped tokens are usual, and a third says that most of the later
+    passes are thrown away (Schulman et al. 2017, arXiv 1707.06347, and practice).
+
+    Args:
+        history: the metrics.
+        facts: of the run, for the number of updates per batch.
+        ratio_limit: a ratio above it, or below its inverse, is extreme.
+        clip_limit: clipped share of all tokens that is a warning.
+        window: steps; extremes count when half of them have one, since single tokens may do anything.
+
+    Edge case: with one update per batch every ratio is 1, and there is no finding.
+    """
+    if history.now("ratio/max") is None:
+        return []
+    largest, smallest = history.last("ratio/max", window), history.last("ratio/min", window)
+    clamped = history.last("ratio/clamped_count", window)
+    clipped = history.last("clip/low_fraction", window).mean + history.last("clip/high_fraction", window).mean
+    evidence = {"ratio/max": max(largest.values), "clipped share": clipped, "clip_limit": clip_limit}
+    if smallest.values:
+        evidence["ratio/min"] = min(smallest.values)
+    extreme = sum(v > ratio_limit for v in largest.values) + sum(
+        0 <= v < 1 / ratio_limit for v in smallest.values
+    )
+    if sum(clamped.values) > 0:
+        evidence["ratio/clamped_count"] = sum(clamped.values)
+        kind, severity = "clamped", Severity.CRITICAL
+        summary = (
+            f"{sum(clamped.values):.0f} log-ratios were beyond +-20 and were clamped in {len(clamped)} steps"
+        )
+    elif len(largest) == window and clipped > clip_limit:
+        kind, severity = "clipped", Severity.WARNING
+        summary = f"{clipped:.0%} of the tokens are clipped"
+    elif len(largest) == window and extreme >= window / 2:
+        kind, severity = "extreme", Severity.INFO
+        summary = f"ratios reach {max(largest.values):.3g} and {evidence.get('ratio/min', 1.0):.2g}"
+    else:
+        return []
+    several = facts.updates_per_step is not None and facts.updates_per_step > 1
+    causes = ["the learning rate is too high", "the sampler is not the policy (see sampler_mismatch)"]
+    causes.insert(0 if several else 2, "too many updates are made on each batch")
+    return [
+        Finding(
+            check="ratio_extremes",
+            kind=kind,
+            severity=severity,
+            first_step=largest.steps[0],
+            last_step=history.step,
+            summary=summary,
+            evidence=evidence,
+            causes=tuple(causes),
+            remedies=(
+                "lower training.updates_per_batch or training.mini_batches",
+                "lower training.learning_rate",
+                "use more prompts per step",
+            ),
+        )
+    ]

@@ -1,0 +1,119 @@
+"""The health of a run, from its folder alone: finished, stopped, or still running."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groupwise.config import load
+from groupwise.errors import RunFolderError
+from groupwise.health.facts import Facts
+from groupwise.health.watch import Watch, all_checks
+from groupwise.records import Finding, Severity
+from groupwise.records.health_file import Happening, HealthEvent
+from groupwise.records.metrics_file import read_metrics
+from groupwise.records.run_folder import RunFolder, read_manifest
+
+_ORDER = tuple(Severity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What the checks say of a run."""
+
+    folder: Path
+    """The run."""
+    steps: int
+    """Finished steps."""
+    checks: tuple[str, ...]
+    """That were made."""
+    events: tuple[HealthEvent, ...]
+    """What happened, in order."""
+    open: tuple[Finding, ...]
+    """Findings that hold at the last step, the most severe first."""
+    notes: tuple[str, ...]
+    """What is worth knowing of the reading itself."""
+
+    @property
+    def worst(self) -> Severity | None:
+        """The highest severity of all that was found; None for nothing."""
+        found = [event.finding.severity for event in self.events]
+        return max(found, key=_ORDER.index) if found else None
+
+    def lines(self) -> Iterator[str]:
+        """For people: what holds now in full, then what is over."""
+        yield f"{self.folder}: {self.steps} steps, {len(self.checks)} checks"
+        yield from self.notes
+        if not self.events:
+            yield "nothing found" if self.steps else "no step is finished yet, so there is nothing to look at"
+            return
+        for finding in self.open:
+            began = self._began(finding)
+            yield ""
+            yield f"{finding.severity}  {finding.check}, since step {began}: {finding.summary}"
+            numbers = ", ".join(f"{name} {value:.4g}" for name, value in finding.evidence.items())
+            yield f"  evidence  {numbers} (steps {finding.first_step} to {finding.last_step})"
+            yield from _numbered("causes", finding.causes)
+            yield from _numbered("try", finding.remedies)
+            yield f"  more      docs/health.md#{finding.check}"
+        over = [event for event in self.events if event.event is Happening.ENDS]
+        if over:
+            yield ""
+        for event in over:
+            finding = event.finding
+            yield (
+                f"over  {finding.severity} {finding.check}, steps {finding.last_step} to "
+                f"{event.step}: {finding.summary}"
+            )
+
+    def _began(self, finding: Finding) -> int:
+        steps = [
+            event.step
+            for event in self.events
+            if event.finding.key == finding.key and event.event is Happening.BEGINS
+        ]
+        return steps[-1]
+
+
+def diagnose(path: Path) -> Diagnosis:
+    """Make every check on a run, step by step as a run does it.
+
+    The folder may be of a run that is still running; nothing is written to it.
+
+    Args:
+        path: the run folder.
+
+    Raises:
+        RunFolderError: it is not one of ours, or has no metrics.
+    """
+    folder = RunFolder(path.expanduser())
+    if not folder.path.is_dir():
+        raise RunFolderError(
+            f"there is no run folder {path}; `groupwise health` takes the folder that a run made"
+        )
+    read_manifest(folder)
+    if not folder.config_file.is_file():
+        raise RunFolderError(f"{path} has no config.yaml, so what its metrics mean is not known")
+    config = load(folder.config_file).config
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lines = read_metrics(folder.metrics_file)
+    watch = Watch(all_checks(), Facts.of(config))
+    events: list[HealthEvent] = []
+    for line in lines:
+        events += watch.look(line)
+    return Diagnosis(
+        folder=folder.shown,
+        steps=int(max((line["step"] for line in lines), default=0)),
+        checks=tuple(watch.checks),
+        events=tuple(events),
+        open=tuple(watch.findings),
+        notes=(*(str(warning.message) for warning in caught), *watch.faults),
+    )
+
+
+def _numbered(head: str, entries: Sequence[str]) -> Iterator[str]:
+    for number, entry in enumerate(entries, start=1):
+        yield f"  {head if number == 1 else '':<8}  {number}. {entry}"

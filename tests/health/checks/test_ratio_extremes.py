@@ -1,0 +1,35 @@
+from dataclasses import replace
+
+from groupwise.health.checks.ratio_extremes import ratio_extremes
+from tests.health.series import FACTS, ever, history, kinds
+
+FINE = {"ratio/max": 1.4, "ratio/min": 0.7, "ratio/clamped_count": 0.0}
+
+
+def test_clamped_log_ratios_are_critical() -> None:
+    found = ratio_extremes(history(3, {**FINE, "ratio/clamped_count": [0.0, 2.0, 1.0]}), FACTS)
+    assert kinds(found) == [("clamped", "critical")]
+    assert found[0].summary.startswith("3 log-ratios")
+
+
+def test_a_third_of_the_tokens_clipped() -> None:
+    # 0.2 below and 0.11 above are 0.31 of all tokens.
+    clipped = {**FINE, "clip/low_fraction": 0.2, "clip/high_fraction": 0.11}
+    assert kinds(ratio_extremes(history(5, clipped), FACTS)) == [("clipped", "warning")]
+    assert ratio_extremes(history(5, {**clipped, "clip/high_fraction": 0.09}), FACTS) == []
+
+
+def test_single_extremes_are_an_info_when_they_go_on() -> None:
+    assert kinds(ratio_extremes(history(5, {**FINE, "ratio/max": 12.0}), FACTS)) == [("extreme", "info")]
+    assert ratio_extremes(history(5, {**FINE, "ratio/max": [12.0, 1.0, 1.0, 1.0, 12.0]}), FACTS) == []
+
+
+def test_reuse_is_the_likeliest_cause_where_there_is_any() -> None:
+    run = history(5, {**FINE, "clip/low_fraction": 0.5, "clip/high_fraction": 0.0})
+    assert "updates" in ratio_extremes(run, replace(FACTS, updates_per_step=8))[0].causes[0]
+    assert "learning rate" in ratio_extremes(run, FACTS)[0].causes[0]
+
+
+def test_on_policy_ratios_are_silent() -> None:
+    assert ever(ratio_extremes, 20, {"ratio/max": 1.0, "ratio/min": 1.0, "ratio/clamped_count": 0.0}) == []
+    assert ever(ratio_extremes, 20, {**FINE, "clip/low_fraction": 0.05, "clip/high_fraction": 0.05}) == []
