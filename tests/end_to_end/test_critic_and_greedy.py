@@ -13,7 +13,7 @@ from rich.console import Console
 import groupwise
 from groupwise.records.metrics_file import comparable, undocumented
 from groupwise.records.rollout_file import read_rollouts
-from groupwise.workbench.smoke import smoke
+from groupwise.workbench.smoke import RISE, smoke
 
 PROMPTS = ["Say yes.", "Give one word.", "What is two plus two?", "Hello", "How are you?"]
 ROWS = [{"prompt": prompt} for prompt in PROMPTS]
@@ -94,4 +94,5 @@ def test_a_critic_stands_beside_an_adapter_too(tmp_path: Path, lora: dict[str, i
 )
 def test_the_smoke_tasks_reward_rises(words: list[str]) -> None:
     found = smoke(0, words, console=Console(file=io.StringIO()))
-    assert found.passed, found.sentence
+    # Against the untrained model of the first step: with several updates a step the first quarter has risen already.
+    assert found.last - found.rewards[0] > RISE, found.sentence

@@ -32,6 +32,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     # The adapter's dropout draws from torch's own generator.
     "lora": {"lora": {"rank": 4, "dropout": 0.2}},
+    # A critic has weights, an optimiser and values of the batch; a greedy baseline is a rollout beside the group.
+    "critic": {"objective": {"preset": "ppo", "kl": {"beta": 0.05}}, "critic": {"learning_rate": 1e-3}},
+    "greedy": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
     # Checkpoints between steps only, every second one: killed runs repeat steps whose records are on disk.
     "seldom": {"checkpoint": {"every_steps": 2, "every_minutes": None}},
 }
