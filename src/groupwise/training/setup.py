@@ -18,6 +18,7 @@ from groupwise.config.load import leaves
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
 from groupwise.health.metric import Largest, Mean, Metric
+from groupwise.health.watch import watch_of
 from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
@@ -115,6 +116,7 @@ class Run:
             "kl": self.kl,
             "temperature": self.temperature,
             "randomness": ProcessRandomness(),
+            "health": self.recorder.watch,
             "recorder": self.recorder,
         }
 
@@ -204,7 +206,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices.append(introduced(policy, scorer))
-    at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(millions(policy), 1)}
+    at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
     engine = InProcessEngine(
         policy,
         scorer,
@@ -285,12 +287,6 @@ def _reference(
     return forward_of(own, config, forward.temperature), reference.weights
 
 
-def millions(policy: Policy) -> float:
-    """Weights of the model, in millions."""
-    count: int = sum(p.numel() for p in policy.model.parameters())
-    return count / 1e6
-
-
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
     """The model in a sentence."""
     once = (
@@ -299,7 +295,7 @@ def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
         else f"prompts computed per rollout: {scorer.notice}"
     )
     attention = ", attention by FlexAttention" if policy.flex and scorer.shared else ""
-    return f"{policy.name} on {policy.device}, {millions(policy):.1f} M weights, {once}{attention}"
+    return f"{policy.name} on {policy.device}, {policy.millions:.1f} M weights, {once}{attention}"
 
 
 def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> TokenLogprobs:
@@ -445,7 +441,8 @@ def open_recorder(
         after = None if resumed is None else resumed.checkpoint.position.step
         sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
     say = terminal.say if "terminal" in config.sinks else None
-    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held)
+    watch = watch_of(loaded.config, base=loaded.base)
+    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch)
 
 
 def origin_of(
