@@ -42,7 +42,7 @@ def test_a_bare_function_and_a_bare_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"config": None}, "config is None; give the path of a YAML file"),
+        ({"config": None}, "give a configuration, or resume= with a run folder; one of the two"),
         ({"config": []}, r"config is of the type list \(\[\]\)"),
         ({"rewards": "numeric"}, "rewards is of the type str .* name built-in scorers in the configuration"),
         ({"rewards": None}, "rewards is None; give a list"),

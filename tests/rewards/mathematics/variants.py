@@ -1,6 +1,48 @@
 r"""Answers and golds by kind: what a teacher would call right, and what a policy might try. (gold, completion)"""
 
 RIGHT: dict[str, list[tuple[str, str]]] = {
+    "code": [
+        ("7", "The program will print 7."),
+        ("7", "He will return 7 books."),
+        ("\\lambda+1", "\\lambda+1"),
+    ],
+    "spelling": [
+        ("7", r"\boxed{\text{7 apples}}"),
+        ("7", r"\boxed{\,7\,}"),
+        ("7", r"\boxed{\ 7\ }"),
+        ("7", r"\boxed{7\;}"),
+        ("7", r"\boxed{\color{red}7}"),
+        ("7", r"\boxed{\textcolor{blue}{7}}"),
+        ("7", r"\boxed{\phantom{0}7}"),
+        ("7", "A: 7"),
+        ("-7", "minus seven"),
+        ("-7", "negative seven"),
+        ("3.5", "three and a half"),
+        (r"\frac34", r"{3 \over 4}"),
+        (r"\frac{1}{\sqrt2}", "1/sqrt(2)"),
+        (r"1.23\times10^{-4}", "1.23 x 10^-4"),
+        ("312_7", "(312)_7"),
+        ("[0,1)", "[0,1["),
+        (r"(3,\infty)", r"]3,\infty["),
+        (r"\emptyset", "{}"),
+        (r"\emptyset", "the empty set"),
+        (r"\emptyset", "There is no solution."),
+        ("1.5 hours", "1 hour 30 minutes"),
+        ("2.25 feet", "2 feet and 3 inches"),
+    ],
+    "taken back": [
+        ("8", "The answer is 7. Wait, no, it is 8."),
+        ("8", r"\boxed{7}. Wait, actually it is 8."),
+        ("8", "#### 7\nActually, it's 8."),
+        ("8", "The answer is 7. Correction: 8."),
+        ("8", "The answer is 7. Sorry, that should be 8."),
+        ("7", "The answer is 7. Wait, that is correct."),
+        ("7", "The answer is 7. No, it is not 8."),
+        ("7", "The answer is 7. Actually, this is the number of days in a week."),
+        ("7", r"\boxed{7}. Wait, it is a good idea to check: 3 + 4 = 7."),
+        ("7", "Wait, it is 3 eggs. So 7."),
+        ("7", "Actually, it is 3 per day. The answer is 7."),
+    ],
     "gsm8k": [
         ("#### 72", "72"),
         ("#### 72", "#### 72."),
@@ -898,6 +940,31 @@ RIGHT: dict[str, list[tuple[str, str]]] = {
 }
 
 WRONG: dict[str, list[tuple[str, str]]] = {
+    "taken back": [
+        ("7", "The answer is 7. Wait, no, it is 8."),
+        ("7", r"\boxed{7}. Wait, actually it is 8."),
+        ("7", "#### 7\nActually, it's 8."),
+        ("7", "The answer is 7. Correction: 8."),
+        ("7", "The answer is 7. Sorry, that should be 8."),
+    ],
+    "code": [
+        ("7", "(lambda: 7)()"),
+        ("7", "print(7)"),
+        ("7", "```python\nprint(7)\n```"),
+        ("7", "def f():\n    return 7"),
+        ("7", "def f(): return 7"),
+        ("7", 'exec("7")'),
+        ("7", "import os; 7"),
+        ("7", "7; import os"),
+        ("7", "answer = int(input()) # 7"),
+    ],
+    "spelling": [
+        ("1.5 hours", "1 hour 5 minutes"),
+        ("[0,1)", "]0,1["),
+        ("7", r"\boxed{\text{7 or 8}}"),
+        ("7", r"\boxed{\color{red}8}"),
+        ("7", "minus seven"),
+    ],
     "gsm8k": [
         ("#### 72", ""),
         ("#### 72", " \n "),

@@ -77,6 +77,7 @@ def canaries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """After a module's tests its sandboxes are gone, with all that ran in them."""
+    before = set(tree(os.getpid()))  # workers of other rewards, which stay for the process's life
     yield
     close_pools()
-    assert tree(os.getpid()) == [os.getpid()]
+    assert set(tree(os.getpid())) <= before

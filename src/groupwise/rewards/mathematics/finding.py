@@ -70,6 +70,14 @@ _STATEMENT = re.compile(
         [\s*_:=#>]{0,12}""",
     re.VERBOSE | re.IGNORECASE,
 )
+_CORRECTED = re.compile(
+    r"""\b(?: (?:wait|actually|no|sorry|oops|hmm|hold\ on|i\ mean|on\ second\ thou?ght)\b [\s,.!:;-]{1,4} ){1,3}
+        (?: (?:it|that|this|the\ (?:answer|result|total|value|number)) (?:['’]s|\ is|\ was|\ equals)
+            (?:\ actually|\ really|\ in\ fact)? | (?:it|that|this)\ (?:should|must|would)\ be )\s+
+      | \bcorrection\s?:\s* """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What takes back an answer that was stated before, and states another."""
 _DENIED = re.compile(
     r"\s*(?:definitely |certainly |clearly )?(?:not|never|isn't|anything but|unlikely|wrong|incorrect)\b",
     re.IGNORECASE,
@@ -189,14 +197,14 @@ def _latest(text: str, kind: str) -> Found | None:
     marker_at = marker[0] if marker else -1
     stated = _stated(text, max(box_at, marker_at), kind)
     if stated is not None:
-        start, answer = stated
+        start, answer, corrects = stated
         before: list[tuple[int, str]] = []
         if boxes and boxes[-1][2] >= 0:
             before.append((boxes[-1][2] + 1, _inside(text, boxes[-1])))
         if marker is not None:
             before.append((text.find("\n", marker_at), marker[1]))
         end, said = max(before, default=(-1, ""))
-        if end >= 0 and start - end < 60 and _BETWEEN.fullmatch(text[end:start]):
+        if not corrects and end >= 0 and start - end < 60 and _BETWEEN.fullmatch(text[end:start]):
             answer = _listed([said, answer])
         return Found(answer, "statement")
     if marker is not None:
@@ -304,16 +312,23 @@ def _marked(text: str, after: int) -> tuple[int, str] | None:
     return run[-1][0], answer
 
 
-def _stated(text: str, after: int, kind: str) -> tuple[int, str] | None:
-    """The last "the answer is" behind `after` that is followed by an answer: where it stands, and the answer.
+def _stated(text: str, after: int, kind: str) -> tuple[int, str, bool] | None:
+    """The last "the answer is" behind `after` that is followed by an answer: where it stands, the answer, and whether
+    it takes back one that was stated before.
 
     Statements with nothing between them are one that lists several answers.
     """
     run: list[str] = []
     start, behind = 0, 0
-    denied = False
-    for match in list(_STATEMENT.finditer(text, max(0, after)))[-MAX_STATEMENTS:]:
+    denied = corrects = False
+    found = [*_STATEMENT.finditer(text, max(0, after)), *_CORRECTED.finditer(text, max(0, after))]
+    for match in sorted(found, key=lambda match: match.end())[-MAX_STATEMENTS:]:
+        correction = match.re is _CORRECTED
+        if correction and not run and after < 0 and not denied:
+            continue  # there is nothing to take back
         rest = text[match.end() : match.end() + 400]
+        if correction and re.match(r"not\b", rest, re.IGNORECASE):
+            continue  # "no, it is not 8" leaves what was stated
         if _DENIED.match(rest):
             run, denied = [], True
             continue
@@ -330,12 +345,17 @@ def _stated(text: str, after: int, kind: str) -> tuple[int, str] | None:
             run, denied = [], True
             continue
         between = text[behind : match.start()].strip(" .,;:*$\n") if run else ""
-        follows = run and between.startswith(run[-1]) and _BETWEEN.fullmatch(between[len(run[-1]) :])
+        follows = (
+            run
+            and not correction
+            and between.startswith(run[-1])
+            and _BETWEEN.fullmatch(between[len(run[-1]) :])
+        )
         run = [*run, answer] if follows else [answer]
-        start, behind, denied = match.start(), match.end(), False
+        start, behind, denied, corrects = match.start(), match.end(), False, correction
     if denied and after < 0:
         raise UnreadableError("the answer is denied, and no other is stated")
-    return (start, _listed(run)) if run else None
+    return (start, _listed(run), corrects) if run else None
 
 
 def _said(line: str, kind: str) -> str | None:

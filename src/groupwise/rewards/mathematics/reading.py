@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 
 from groupwise.rewards.mathematics import units
-from groupwise.rewards.mathematics.nodes import UnreadableError, number
+from groupwise.rewards.mathematics.nodes import UnreadableError, negative, number
 from groupwise.rewards.mathematics.shapes import Many, Shape, Value, Words
 from groupwise.rewards.mathematics.spelling import spell
 from groupwise.rewards.mathematics.structure import shape_of
@@ -43,7 +43,21 @@ _COUNT = {
         ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2
     )
 }
+_PART_OF = {
+    ("and", "a", "half"): Fraction(1, 2),
+    ("and", "one", "half"): Fraction(1, 2),
+    ("and", "a", "third"): Fraction(1, 3),
+    ("and", "a", "quarter"): Fraction(1, 4),
+}
 _PHRASES = {
+    "empty set": "no solution",
+    "the empty set": "no solution",
+    "there is no solution": "no solution",
+    "there are no solutions": "no solution",
+    "no solution exists": "no solution",
+    "no solutions exist": "no solution",
+    "there is no real solution": "no solution",
+    "there are no real solutions": "no solution",
     "dne": "does not exist",
     "no solution": "no solution",
     "no solutions": "no solution",
@@ -59,11 +73,24 @@ _PHRASES = {
 }
 
 
+_SPACE_AT_START = re.compile(r"\A(?:\\[,;:! ]|\\q?quad(?![a-z])|~|\s)+")
+_SPACE_AT_END = re.compile(r"(?:\\[,;:!]|\\q?quad|\\+$|~|\s)+$")
+_COLOURS = re.compile(r"\\(?:text)?color(?:\[\w{0,9}\])?\s?\{[^{}]{0,30}\}|\\[hv]?phantom\s?\{[^{}]{0,30}\}")
+_OVER = re.compile(r"\{([^{}\\]{1,100})\\over(?![a-z])([^{}\\]{1,100})\}")
+_OPEN_ENDS = re.compile(r"([\[\]])([^\[\]]+,[^\[\]]+)([\[\]])")
+_TWO_UNITS = re.compile(
+    r"(\d{1,9}(?:\.\d{1,9})?) ?([a-z]{1,12})\.?(?:,? and|,)? (\d{1,9}(?:\.\d{1,9})?) ?([a-z]{1,12})\.?", re.I
+)
+
+
 def clean(text: str) -> str:
     """A text without what stands around an answer: white space, markdown, dollar signs in pairs, closing marks."""
+    if "\\" in text:
+        text = _COLOURS.sub(" ", text)
     text = text.strip().strip("*_` \t\n\xa0")
     while True:
         before = text
+        text = _SPACE_AT_END.sub("", _SPACE_AT_START.sub("", text))
         for opening, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
             inside = text[len(opening) : -len(end)]
             if (
@@ -105,14 +132,12 @@ def _readings(text: str, gold: bool) -> tuple[Shape, ...]:
     plain = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|rm|bf|mbox)\s*\{([^{}]*)\}", r" \1 ", cleaned)
     plain = plain.strip("{} \xa0*_`")
     choice = _choice(plain, gold)
-    spelled = re.sub(r"^(\d+) to (\d+)$", r"\1:\2", spell(cleaned))
+    spelled = _respelled(spell(cleaned))
     found: list[Shape] = [] if choice is None else [choice]
     clock = re.fullmatch(r"(\d{1,2})(?::(\d\d))?\s*([ap])\.?\s?m\.?", plain, re.IGNORECASE)
     if clock:
         return (Words(f"{int(clock[1])}:{clock[2] or '00'} {clock[3].lower()}m"),)
-    counted = _counted(spelled)
-    if counted is not None:
-        found.append(counted)
+    found += filter(None, (_counted(spelled), _in_two_units(spelled)))
     reason = "it is no answer"
     try:
         words = tokens(spelled)
@@ -136,6 +161,34 @@ def _readings(text: str, gold: bool) -> tuple[Shape, ...]:
     return tuple(found)
 
 
+def _respelled(text: str) -> str:
+    r"""What a whole answer may be beyond its parts: `2 to 3`, `(312)_7`, `]0, 1[`, `{}`, `\text{7 apples}`."""
+    if text == "{}":
+        return r"\emptyset"
+    alone = re.fullmatch(r"\\text\s*\{([^{}]*\d[^{}]*)\}", text)
+    text = _OVER.sub(r"\\frac{\1}{\2}", text if alone is None else alone[1].strip())
+    text = re.sub(r"^(\d+) to (\d+)$", r"\1:\2", text)
+    text = re.sub(r"^\((\d{1,40})\)(?=_)", r"\1", text)
+    ends = _OPEN_ENDS.fullmatch(text)
+    if ends is not None and (ends[1], ends[3]) != ("[", "]"):
+        return f"{'(' if ends[1] == ']' else '['}{ends[2]}{')' if ends[3] == '[' else ']'}"
+    return text
+
+
+def _in_two_units(text: str) -> Value | None:
+    """A quantity in a unit and a smaller one of the same kind: `1 hour 30 minutes`."""
+    match = _TWO_UNITS.fullmatch(text)
+    if match is None:
+        return None
+    large, small = (units.read_unit([Token("word", word, True)]) for word in (match[2], match[4]))
+    if large is None or small is None or large[1] != 1 or small[1] != 1 or not large[0].dimensions:
+        return None
+    factor = units.compatible(large[0], small[0])
+    if factor is None or large[0].dimensions != small[0].dimensions or factor >= 1:
+        return None
+    return Value(number(Fraction(match[1]) + Fraction(match[3]) * factor), unit=large[0])
+
+
 def _glued(figures: str, unit: str) -> Value:
     value = shape_of(tokens(figures))
     read = units.read_unit([Token("word", unit, False)])
@@ -147,6 +200,14 @@ def _glued(figures: str, unit: str) -> Value:
 def _counted(text: str) -> Value | None:
     """A number in English words, perhaps with a unit: `twenty-one`, `one hundred and five apples`, `two thirds`."""
     words = re.findall(r"[a-z]+", text.lower()) if re.fullmatch(r"[A-Za-z][A-Za-z ,-]{0,80}", text) else []
+    if words[:1] in (["minus"], ["negative"]):
+        below = _counted(text.lstrip()[len(words[0]) :].strip(" -"))
+        return None if below is None else Value(negative(below.node), unit=below.unit)
+    part_of = _PART_OF.get(tuple(words[-3:])) if len(words) > 3 else None
+    if part_of is not None:
+        whole = _counted(" ".join(words[:-3]))
+        known = whole is not None and whole.node.value is not None and whole.unit is None
+        return Value(number(whole.node.value + part_of)) if known else None  # type: ignore[union-attr,operator]
     if not words or words[0] not in _COUNT:
         return None
     total_, part, used = Fraction(0), Fraction(0), 0

@@ -171,6 +171,7 @@ def spell(text: str) -> str:
         text = _unwrapped(text)
     elif "{,}" in text:
         text = text.replace("{,}", ",")
+    text = re.sub(r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\cdot ", text)
     text = re.sub(r"(?<=[\w)}\]])\*\*(?=[\w({\\+-])", "^", text)
     text = re.sub(r"^\s*(?:negative|minus)\s+(?=[\d$.\\])", "-", text, flags=re.IGNORECASE)
     text = re.sub(r"(\\\\)\[-?\d+(?:\.\d+)?(?:pt|em|ex|mm)\]", r"\1", text)  # the space below a matrix's row

@@ -340,6 +340,8 @@ def _unit_starts(words: Sequence[Token]) -> int:
             and token.text == "/"
             and words[i - 1].kind == "number"
             and len(words) > i + 1
+            and words[i + 1].text not in FUNCTIONS
+            and words[i + 1].text != "sqrt"
         )
         if per and (
             words[i + 1].kind == "text" or (words[i + 1].kind == "word" and len(words[i + 1].text) > 2)

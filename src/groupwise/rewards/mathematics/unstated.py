@@ -35,6 +35,10 @@ _LISTED_BEFORE = re.compile(
 )
 _LONE = re.compile(r"(?:[-*•]\s+|\d{1,2}[.)]\s+)?(?:[a-zA-Z]\s*=\s*)?[-+$]?[\d.,]*\d[.,;]?")
 """A line that is one number."""
+_CODE = re.compile(
+    r"\b(?:print|eval|exec|compile|open|input|getattr|__\w{1,30}__)\s?\(|(?<!\\)\blambda\b[\w, ]{0,30}:"
+    r"|^(?:return|assert|del|raise|yield)\s|^def\s\w{1,60}\s?\(|(?:^|;\s?)(?:from\s[\w.]{1,60}\s)?import\s\w|\w\[[-\d:]{1,9}\]\s?=[^=]"
+)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -66,6 +70,8 @@ def unstated(text: str, *, kind: str, prompt: str | None, tagged: bool) -> Found
     if not stripped:
         raise UnreadableError("there is no answer")
     lines = [line.strip() for line in stripped.split("\n") if line.strip(" $\\[]")]
+    if _CODE.search(stripped) and len(lines) <= 1:
+        raise UnreadableError("it is code, and code is never run")
     if len(lines) <= 1 or tagged or r"\begin{" in stripped:
         whole = _bare(stripped, kind)
         if whole is not None:
@@ -77,6 +83,8 @@ def unstated(text: str, *, kind: str, prompt: str | None, tagged: bool) -> Found
     least = 2 if tagged else 3
     if len(lines) >= least and len(set(lines[-least:])) > 1 and all(map(_LONE.fullmatch, lines[-least:])):
         raise UnreadableError("it ends in a list of numbers")
+    if _CODE.search(lines[-1]):
+        raise UnreadableError("its last line is code, and code is never run")
     last = _bare(lines[-1], kind)
     if last is not None and not _echoes(lines[-1], prompt):
         return Found(last, "whole")
@@ -101,6 +109,8 @@ def _bare(text: str, kind: str) -> str | None:
         text,
         flags=re.IGNORECASE,
     )
+    if kind == "value":
+        text = re.sub(r"^A:\s+(?=\S)", "", text)
     plain = math_as_text(text).strip().strip("*_` ")
     if not plain or plain.endswith("?"):
         return None
