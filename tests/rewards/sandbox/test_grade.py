@@ -42,7 +42,19 @@ class TestGrades:
         assert given.detail == "case 0: NameError: the program has no 'sq'"
 
     @pytest.mark.parametrize(
-        "tests", ["", "  \n", [], "# nothing", "pass", "assert True", "sq(2)", "x = 1", "import math"]
+        "tests",
+        [
+            "",
+            "  \n",
+            [],
+            "# nothing",
+            "pass",
+            "assert True",
+            "sq(2)",
+            "x = 1",
+            "import math",
+            "assert sq( == 4",
+        ],
     )
     def test_tests_that_check_nothing_never_pass(self, tests: Any, isolation: Any) -> None:
         given = grade(SQUARE, tests, isolation=isolation)

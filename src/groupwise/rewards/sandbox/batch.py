@@ -108,9 +108,10 @@ def grade_all(
     vacuous = [i for i, given in enumerate(grades) if given is not None and given.nothing_tested]
     if vacuous:
         _log.warning(
-            "the tests of %d of %d rows check nothing of the program and score 0; the first: %.80r",
+            "the tests of %d of %d rows check nothing of the program and score 0; the first: %.80r (%s)",
             len(vacuous),
             len(grades),
             tests[vacuous[0]],
+            grades[vacuous[0]].detail,  # type: ignore[union-attr]
         )
     return grades

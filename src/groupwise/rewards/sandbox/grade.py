@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.rewards.sandbox.cell import Cell, GoneError, LateError
-from groupwise.rewards.sandbox.inside.tests import NOTHING_CHECKED
+from groupwise.rewards.sandbox.inside.tests import NOTHING_CHECKED, UNPARSABLE
 from groupwise.rewards.sandbox.isolation import Isolation
 from groupwise.rewards.sandbox.limits import Limits
 from groupwise.rewards.sandbox.outputs import same_output
@@ -37,8 +37,8 @@ class Grade:
 
     @property
     def nothing_tested(self) -> bool:
-        """True where the fault is the tests': there are none, or they check nothing of the program."""
-        return self.detail in (NO_TESTS, NOTHING_CHECKED)
+        """True where the fault is the tests': there are none, they do not parse, or check nothing of the program."""
+        return self.detail in (NO_TESTS, NOTHING_CHECKED) or self.detail.startswith(UNPARSABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

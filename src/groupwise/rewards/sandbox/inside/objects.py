@@ -97,8 +97,13 @@ class Object(metaclass=Class):
     def __enter__(self) -> Any:
         return self._peer.call(self._peer.ask("attribute", self, "__enter__"), (), {})
 
-    def __exit__(self, *what: Any) -> Any:
-        return self._peer.call(self._peer.ask("attribute", self, "__exit__"), (None, None, None), {})
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        known = None if kind is None else next(k for k in kind.__mro__ if k.__module__ == "builtins")
+        ends = self._peer.ask("attribute", self, "__exit__")
+        swallowed = self._peer.call(ends, (known, error, None), {})
+        # An error of the tests may be swallowed where they ask for that, but never a check that did not hold.
+        lost = isinstance(error, AssertionError | IncomparableError) or not isinstance(error, Exception)
+        return bool(swallowed) and not lost
 
     def __contains__(self, item: Any) -> bool:
         if _asks(self):
@@ -209,6 +214,7 @@ class Tests(wire.Peer):
         self._objects: dict[int, Any] = {}
         self.used = 0
         """How often the tests have asked something of the program."""
+        self._lost: Exception | None = None
 
     def name(self, name: str) -> Any:
         """A global name of the program.
@@ -231,6 +237,12 @@ class Tests(wire.Peer):
         for i, value in changed.items():
             _change(given[i], value)
         return given[result] if kind == "argument" else result
+
+    def raise_lost(self) -> None:
+        """Raise the first check that did not hold in a function of the tests that the program called."""
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
 
     def describe(self, value: Any) -> Any:
         """An object of the program by its number; one of the tests only as far as `serve` lets it be used."""
@@ -316,7 +328,12 @@ class Tests(wire.Peer):
             function, arguments, keywords = rest
             if isinstance(function, Object | Class):
                 raise TypeError("it is the program's own")
-            return function(*arguments, **keywords)
+            try:
+                return function(*arguments, **keywords)
+            except (AssertionError, IncomparableError) as error:
+                if not error.__dict__.get("_of_program"):
+                    self._lost = self._lost or error  # the program may swallow it
+                raise
         if what == "operate" and rest[0] in wire.OPERATIONS:
             value = wire.OPERATIONS[rest[0]](*rest[1:])
             return None if value is NotImplemented else value

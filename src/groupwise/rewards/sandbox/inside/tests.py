@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NOTHING_CHECKED = "the tests check nothing of the program"
+UNPARSABLE = "the tests are no Python"
 OWN = "tests"
 """The module that the tests run as."""
 
@@ -114,6 +115,7 @@ class Run:
         before = self.checks
         try:
             run()
+            self.peer.raise_lost()
         except (AssertionError, _FailedError, objects.IncomparableError) as error:
             of_program = getattr(error, "_of_program", False)
             self.total += 1
@@ -136,7 +138,11 @@ class Run:
         """Each top-level statement, then what test runners would find: functions, classes, HumanEval's `check`."""
         import ast
 
-        tree = ast.parse(self.job["tests"])
+        try:
+            tree = ast.parse(self.job["tests"])
+        except (SyntaxError, ValueError) as error:
+            self._note("error", f"{UNPARSABLE}: {said(error)}")
+            return
         has_check = any(isinstance(node, ast.Assert | ast.Raise | ast.Call) for node in ast.walk(tree))
         if not has_check:
             return
