@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import registry
-from groupwise.health.watch import CHECKS
+from groupwise.config.health import CHECKS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "health.md").read_text(encoding="utf-8")
 SECTIONS = {

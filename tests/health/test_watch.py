@@ -2,9 +2,10 @@
 
 import pytest
 
+from groupwise.config.health import HealthConfig
 from groupwise.health.facts import Facts
 from groupwise.health.history import History
-from groupwise.health.watch import Watch, all_checks
+from groupwise.health.watch import Watch, checks_of
 from groupwise.records import Finding, Severity
 from groupwise.records.health_file import HealthEvent
 from tests.health.series import FACTS, lines, rising, wobble
@@ -135,7 +136,7 @@ def healthy_run(seed: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_all_checks_are_silent_on_a_run_that_learns(seed: int) -> None:
-    watch = Watch(all_checks(), FACTS)
+    watch = Watch(checks_of(HealthConfig()), FACTS)
     events = [event for line in lines(100, healthy_run(seed)) for event in watch.look(line)]  # type: ignore[arg-type]
     assert events == []
     assert watch.faults == []

@@ -100,7 +100,7 @@ def test_the_policy_waits_during_the_warm_up(tiny_run: Callable[..., Run]) -> No
     run.recorder._say = said.append
     for step in (1, 2, 3):
         _, metrics = loop.train_step(run, step)
-        run.keeper.finished(step, metrics)
+        run.keeper.finished(step, metrics, run.recorder.watch)
         same = all(torch.equal(a, b) for a, b in zip(before, run.optimizer.parameters, strict=True))
         assert same == (step <= 2)
         assert ("policy/loss" in metrics) == (step > 2)

@@ -26,7 +26,8 @@ def finite(run: Run) -> bool:
 
 def faults(run: Run) -> list[dict[str, Any]]:
     path = run.folder.health_file
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if line["kind"] == "skipped_update"]
 
 
 def nothing_bad_is_saved(run: Run) -> None:

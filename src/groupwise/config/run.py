@@ -12,6 +12,7 @@ from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.critic import CriticConfig
 from groupwise.config.dpo import DpoConfig
 from groupwise.config.evaluate import EvaluateConfig
+from groupwise.config.health import HealthConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.config.objective import ADVANTAGES, ObjectiveConfig
 from groupwise.config.prompts import PromptsConfig
@@ -73,6 +74,7 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig = Field(
         default=CheckpointConfig(), description="What a run is resumed from."
     )
+    health: HealthConfig = Field(default=HealthConfig(), description="Checks that watch the run.")
     run: RunSettings = Field(default=RunSettings(), description="The run folder.")
 
     @field_validator("rewards", mode="before")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from groupwise import registry
-from groupwise.errors import raised
+from groupwise.config.choice import check_settings
+from groupwise.config.health import CHECKS, HealthConfig
+from groupwise.config.run import RunConfig
+from groupwise.errors import ConfigError, raised
 from groupwise.health.facts import Facts
 from groupwise.health.history import History
 from groupwise.records import Finding, Severity
 from groupwise.records.health_file import Happening, HealthEvent, finding_of, plain_finding
 
-CHECKS = "groupwise.health.checks"
 QUIET_STEPS = 10
 """A finding has ended when it was not seen for so many steps, so that one on the edge is not told again and again."""
 
@@ -20,9 +23,36 @@ Check = Callable[[History, Facts], Sequence[Finding]]
 _ORDER = tuple(Severity)
 
 
-def all_checks() -> dict[str, Check]:
-    """Every check of the registry with its own thresholds, by name."""
-    return {name: registry.find(CHECKS, name) for name in registry.names(CHECKS)}
+def checks_of(config: HealthConfig, *, base: Path | None = None) -> dict[str, Check]:
+    """The checks of a configuration with their thresholds, by name.
+
+    Args:
+        config: which are off, added, and set otherwise.
+        base: folder that a user's own are looked up from.
+
+    Raises:
+        ConfigError: one of the user's own cannot be imported, or does not have such a setting; names it.
+    """
+    names = [name for name in registry.names(CHECKS) if name not in config.off]
+    checks: dict[str, Check] = {}
+    for name in (*names, *config.add):
+        function = registry.find(CHECKS, name, base=base)
+        try:
+            settings = check_settings(function, config.thresholds.get(name, {}))
+        except ValueError as error:
+            raise ConfigError(f"health.thresholds.{name}: {error}") from None
+        checks[name] = registry.bind(function, settings)
+    return checks
+
+
+def watch_of(config: RunConfig, *, base: Path | None = None) -> Watch:
+    """What watches a run of a configuration; see `checks_of`."""
+    return Watch(
+        checks_of(config.health, base=base),
+        Facts.of(config),
+        every_steps=config.health.every_steps,
+        stop=config.health.stop,
+    )
 
 
 class Watch:
@@ -31,6 +61,9 @@ class Watch:
     Attributes:
         checks: what is made, by name; one that raised is taken out.
         faults: a sentence for each check that raised.
+        write: takes what happens; None for nobody.
+        say: shows a sentence to whoever watches the run, each finding that begins or worsens once; None for nobody.
+        ill: why the run is to be ended; None while it is not.
     """
 
     def __init__(
@@ -39,6 +72,7 @@ class Watch:
         facts: Facts,
         *,
         every_steps: int | None = 1,
+        stop: Sequence[str] = (),
         write: Callable[[HealthEvent], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
@@ -48,14 +82,17 @@ class Watch:
             checks: to be made, by name.
             facts: of the run.
             every_steps: after so many steps; None for never.
-            write: takes what happens.
-            say: shows a sentence to whoever watches the run; each finding that begins or worsens, once.
+            stop: names of the checks whose critical findings end the run.
+            write: as the attribute.
+            say: as the attribute.
         """
         self.checks = dict(checks)
         self.faults: list[str] = []
         self._facts = facts
         self._every = every_steps
-        self._write, self._say = write, say
+        self._stop = frozenset(stop)
+        self.write, self.say = write, say
+        self.ill: str | None = None
         self._history = History()
         self._open: dict[str, tuple[Finding, int]] = {}
 
@@ -90,10 +127,14 @@ class Watch:
             HealthEvent(step=step, event=Happening.ENDS, finding=self._open.pop(key)[0]) for key in over
         ]
         for event in events:
-            if self._write is not None:
-                self._write(event)
-            if self._say is not None and event.event is not Happening.ENDS:
-                self._say(sentence(event.finding))
+            if self.write is not None:
+                self.write(event)
+            if event.event is Happening.ENDS:
+                continue
+            if self.say is not None:
+                self.say(sentence(event.finding))
+            if event.finding.severity is Severity.CRITICAL and event.finding.check in self._stop:
+                self.ill = sentence(event.finding)
         return events
 
     def _found(self) -> list[Finding]:
@@ -106,8 +147,8 @@ class Watch:
                 self.faults.append(
                     f"the health check {name} failed ({raised(error)}) and is left out from here"
                 )
-                if self._say is not None:
-                    self._say(self.faults[-1])
+                if self.say is not None:
+                    self.say(self.faults[-1])
         return findings
 
     def _follow(self, finding: Finding, step: int) -> HealthEvent | None:

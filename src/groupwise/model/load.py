@@ -83,6 +83,12 @@ class Policy:
         )
         return text
 
+    @property
+    def millions(self) -> float:
+        """Weights, those of an adapter included, in millions."""
+        count: int = sum(p.numel() for p in self.model.parameters())
+        return count / 1e6
+
 
 def load_tokenizer(config: ModelConfig, *, base: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of `model.tokenizer`, else of `model.name`, with `model.chat_template` and `model.pad_token` set.

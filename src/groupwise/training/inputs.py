@@ -15,6 +15,7 @@ from groupwise.config.choice import check_settings
 from groupwise.config.critic import CriticConfig
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
 from groupwise.errors import ConfigError, DataError
+from groupwise.health.watch import checks_of
 from groupwise.objective.estimator import Estimator
 from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.loss import Objective
@@ -121,6 +122,7 @@ def read_data(
         ConfigError, DataError: one sentence naming the place and the remedy.
     """
     config, base = loaded.config, loaded.base
+    checks_of(config.health, base=base)  # a wrong one is told before a model is loaded
     files: dict[str, Path] = {}
     rows: dict[str, list[Row]] = {}
     for key, given, name in (

@@ -20,8 +20,9 @@ from groupwise.checkpoint.save import (
 )
 from groupwise.checkpoint.state import Stateful
 from groupwise.config.checkpoint import CheckpointConfig
-from groupwise.errors import CheckpointError
+from groupwise.errors import CheckpointError, TrainingError
 from groupwise.health.metric import Metric
+from groupwise.health.watch import Watch
 from groupwise.model.load import Policy
 from groupwise.records.run_folder import RunFolder
 from groupwise.training.in_use import BatchInUse
@@ -57,6 +58,7 @@ class Keeper:
         self.saved: Position | None = None
         self.healthy = True
         self._folder, self._config, self._policy = folder, config, policy
+        self._ill: str | None = None
         self._best: float | None = None
         self._metric: float | None = None
         self._new_best = False
@@ -110,10 +112,13 @@ class Keeper:
 
         Raises:
             Interrupted: the run was asked to end.
+            TrainingError: the watch over the run asks to end it.
             CheckpointError: the first or the last checkpoint cannot be written. Another one that cannot is told, and
                 tried again when the next is due.
         """
         self.batch = batch
+        if not self._config.save and self._ill is not None:
+            raise TrainingError(f"ended by health.stop, without a checkpoint: {self._ill}")
         if not self._config.save or (batch is not None and self.saved is None):
             return  # the start comes before the first batch; without it, somebody takes steps one by one
         self._requests.may_break = False
@@ -124,7 +129,7 @@ class Keeper:
         )
         self._snapshot = snapshot
         stop = self._requests.stop == "update" or (self._requests.stop == "step" and batch is None)
-        if stop or self.saved is None:
+        if stop or self.saved is None or self._ill is not None:
             self._save(snapshot)
         elif self._due(snapshot.position):
             try:
@@ -132,13 +137,18 @@ class Keeper:
             except CheckpointError as error:
                 self._saved_at = time.monotonic()
                 _log.warning("%s (the run goes on; its last checkpoint is that of %s)", error, self.saved)
+        if self._ill is not None:
+            raise TrainingError(
+                f"ended by health.stop: {self._ill}; the run is saved at {self.saved} and goes on with --resume"
+            )
         if stop:
             raise Interrupted
         self._requests.may_break = True
 
-    def finished(self, step: int, metrics: Mapping[str, Metric]) -> None:
-        """A step is finished and recorded, with such metrics."""
+    def finished(self, step: int, metrics: Mapping[str, Metric], watch: Watch) -> None:
+        """A step is finished and recorded, with such metrics, and watched."""
         self.step, self.batch = step, None
+        self.healthy, self._ill = watch.healthy, watch.ill
         name = self._config.best_metric
         measured = metrics.get(name) if name is not None else None
         self._metric = None if measured is None or measured.empty else measured.value

@@ -66,7 +66,7 @@ def train(run: Run) -> Result:
             metrics["time/step_seconds"] = Total(time.perf_counter() - started)
             metrics["memory/peak_rss_mb"] = Mean(peak_memory_megabytes(), 1)
             record(step, values(metrics), groups)
-            run.keeper.finished(step, metrics)
+            run.keeper.finished(step, metrics, run.recorder.watch)
             run.keeper.border(run.parts)
         run.keeper.end()
         if run.config.run.save_model:

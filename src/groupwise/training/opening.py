@@ -11,6 +11,7 @@ from rich.console import Console
 
 from groupwise.config import LoadedConfig, yaml
 from groupwise.config.load import leaves
+from groupwise.health.watch import watch_of
 from groupwise.prompts.load import Row
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import create, lock, write_manifest
@@ -65,7 +66,8 @@ def open_recorder(
         after = None if resumed is None else resumed.checkpoint.position.step
         sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
     say = terminal.say if "terminal" in config.sinks else None
-    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held)
+    watch = watch_of(loaded.config, base=loaded.base)
+    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch)
 
 
 def origin_of(

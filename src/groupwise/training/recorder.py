@@ -9,8 +9,10 @@ from types import TracebackType
 
 from filelock import BaseFileLock
 
+from groupwise.health.facts import Facts
+from groupwise.health.watch import Watch
 from groupwise.records import Group, StepRecord
-from groupwise.records.health_file import Fault, HealthFile
+from groupwise.records.health_file import Fault, HealthEvent, HealthFile
 from groupwise.records.metrics_file import MetricsFile, read_metrics
 from groupwise.records.replace import replace_file
 from groupwise.records.rollout_file import write_rollouts
@@ -31,6 +33,7 @@ class Recorder:
         save_rollouts: bool,
         say: Callable[[str], None] | None = None,
         held: BaseFileLock | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """Open the files of a run folder.
 
@@ -40,6 +43,7 @@ class Recorder:
             save_rollouts: write each step's.
             say: shows a sentence to whoever watches the run.
             held: the lock on the folder, released at the end.
+            watch: makes the health checks on each step that is written; None for none.
         """
         self.folder = folder
         self._held = held
@@ -49,6 +53,8 @@ class Recorder:
         self._said: set[str] = set()
         self._step = 0
         self.metrics = MetricsFile(folder.metrics_file)
+        self.watch = watch or Watch({}, Facts())
+        self.watch.write, self.watch.say = self._event, say
 
     def notice(self, kind: str, sentence: str) -> None:
         """Tell whoever watches, once for each kind."""
@@ -62,6 +68,10 @@ class Recorder:
             file.append(self._step + 1, fault)
         if self._say is not None:
             self._say(f"an update of step {self._step + 1} is skipped: {fault.sentence}")
+
+    def _event(self, event: HealthEvent) -> None:
+        with HealthFile(self.folder.health_file) as file:
+            file.append_event(event)
 
     def state(self) -> dict[str, int]:
         """How long the files that grow are, and the last step in them."""
@@ -84,6 +94,7 @@ class Recorder:
                 file.cut(state["health_bytes"])
         self._step = state["step"]
         self.folder.remove_after(self._step)
+        self.watch.remember(self.lines())
 
     def lines(self) -> list[dict[str, float]]:
         """The metrics recorded so far."""
@@ -96,6 +107,7 @@ class Recorder:
             write_rollouts(self.folder.rollout_file(record.step), record.groups, step=record.step)
         self._step = record.step
         self._log(record.step, {**record.metrics, "time/record_seconds": time.perf_counter() - started})
+        self.watch.look({"step": record.step, **record.metrics})
 
     def _log(self, step: int, metrics: Mapping[str, float]) -> None:
         self.metrics.append(step, metrics)

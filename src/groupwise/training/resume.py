@@ -52,6 +52,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "model.attention": "speed and last bits only",
     "evaluate.*": "from the next evaluation on",
     "checkpoint.*": "from the next checkpoint on",
+    "health.*": "from the next step on",
     "run.sinks": "from now on",
     "run.save_rollouts": "from the next step on",
     "run.save_model": "at the end",

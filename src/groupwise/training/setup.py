@@ -112,6 +112,7 @@ class Run:
             "kl": self.kl,
             "temperature": self.temperature,
             "randomness": ProcessRandomness(),
+            "health": self.recorder.watch,
             "recorder": self.recorder,
         }
 
@@ -200,7 +201,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices += warnings(config).values()
     notices.append(introduced(policy, scorer))
-    at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(millions(policy), 1)}
+    at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
     engine = InProcessEngine(
         policy,
         scorer,
@@ -295,12 +296,6 @@ def _reference(
     return forward_of(own, config, forward.temperature), reference.weights
 
 
-def millions(policy: Policy) -> float:
-    """Weights of the model, in millions."""
-    count: int = sum(p.numel() for p in policy.model.parameters())
-    return count / 1e6
-
-
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
     """The model in a sentence."""
     once = (
@@ -309,7 +304,7 @@ def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
         else f"prompts computed per rollout: {scorer.notice}"
     )
     attention = ", attention by FlexAttention" if policy.flex and scorer.shared else ""
-    return f"{policy.name} on {policy.device}, {millions(policy):.1f} M weights, {once}{attention}"
+    return f"{policy.name} on {policy.device}, {policy.millions:.1f} M weights, {once}{attention}"
 
 
 def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> TokenLogprobs:

@@ -105,6 +105,7 @@ class PreferenceRun:
             "updates": self.guard,
             "reference": self.reference,
             "randomness": ProcessRandomness(),
+            "health": self.recorder.watch,
             "recorder": self.recorder,
         }
 
@@ -249,7 +250,7 @@ def train(run: PreferenceRun) -> Result:
             metrics["time/step_seconds"] = Total(time.perf_counter() - started)
             metrics["memory/peak_rss_mb"] = Mean(peak_memory_megabytes(), 1)
             record(step, values(metrics))
-            run.keeper.finished(step, metrics)
+            run.keeper.finished(step, metrics, run.recorder.watch)
             run.keeper.border(run.parts)
         run.keeper.end()
         if config.run.save_model:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from groupwise.config import load
 from groupwise.errors import RunFolderError
-from groupwise.health.facts import Facts
-from groupwise.health.watch import Watch, all_checks
+from groupwise.health.watch import watch_of
 from groupwise.records import Finding, Severity
 from groupwise.records.health_file import Happening, HealthEvent
 from groupwise.records.metrics_file import read_metrics
@@ -96,11 +95,11 @@ def diagnose(path: Path) -> Diagnosis:
     read_manifest(folder)
     if not folder.config_file.is_file():
         raise RunFolderError(f"{path} has no config.yaml, so what its metrics mean is not known")
-    config = load(folder.config_file).config
+    loaded = load(folder.config_file)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lines = read_metrics(folder.metrics_file)
-    watch = Watch(all_checks(), Facts.of(config))
+    watch = watch_of(loaded.config, base=loaded.base)
     events: list[HealthEvent] = []
     for line in lines:
         events += watch.look(line)
