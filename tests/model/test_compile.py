@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch's own compiler
     pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
 
 

@@ -207,7 +207,14 @@ class Cell:
             os.close(self._said)
             self._said = -1
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _remove(self._folder)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:  # a program may leave folders deeper than Python descends
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
 
 
 def _refuse(value: Any) -> Any:

@@ -107,13 +107,14 @@ def _content(folder: Path, most: int) -> tuple[int, int]:
     waiting = [str(folder)]
     while waiting and count <= most:
         try:
-            for entry in os.scandir(waiting.pop()):
-                count += 1
-                size += entry.stat(follow_symlinks=False).st_blocks * 512
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                if count > most:
-                    break
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    if count > most:
+                        break
         except OSError:
             continue
     return count, size
