@@ -1,16 +1,18 @@
 """Random ragged batches, and the package's own loss on them."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
 from groupwise import registry
-from groupwise.objective.kl import k3
+from groupwise.objective.estimator import Estimator, Evidence
+from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.loss import Objective, TokenTerms, policy_loss, sampler_correction
 from groupwise.objective.ratios import RATIOS
-from groupwise.objective.surrogates.clip import clip
-from tests.objective.reference import Response, Settings
+from tests.reference.objective import Response, Settings
 
 Batch = list[list[Response]]
 
@@ -39,11 +41,31 @@ def random_batch(seed: int, *, groups: int = 4, size: int = 5, longest: int = 9,
     return [[response(equal=g == 1) for _ in range(size)] for g in range(groups)]
 
 
-def advantages_of(group: list[Response], settings: Settings) -> list[float]:
-    estimate = registry.find("groupwise.objective.advantages", settings.advantage)
-    if settings.advantage == "group_zscore":
-        estimate = functools.partial(estimate, std=settings.std, eps=settings.eps)
-    return estimate(np.array([response.reward for response in group])).tolist()
+def advantages_of(batch: Batch, settings: Settings) -> list[list[float]]:
+    """Of each trained token of every rollout, as the package computes them."""
+    function = registry.find("groupwise.objective.advantages", settings.advantage)
+    known = registry.settings(function)
+    estimate = Estimator(
+        function, {k: getattr(settings, k) for k in ("std", "eps", "discount") if k in known}
+    )
+    rows = [response for group in batch for response in group]
+    rewards = np.array([row.reward for row in rows])
+    lengths = [sum(row.trainable) for row in rows]
+    by_token = tuple(np.array([0.0] * (n - 1) + [r])[:n] for r, n in zip(rewards, lengths, strict=True))
+    evidence = Evidence(
+        rewards_N=rewards,
+        rewards_NT=by_token,
+        task_rewards_N=rewards,
+        task_rewards_NT=by_token,
+        groups_N=np.repeat(np.arange(len(batch)), [len(group) for group in batch]),
+        lengths_N=np.array(lengths),
+    )
+    return [found.tolist() for found in estimate(evidence)]
+
+
+def surrogate_of(settings: Settings) -> Callable[..., Any]:
+    function = registry.find("groupwise.objective.surrogates", settings.surrogate)
+    return functools.partial(function, **{k: getattr(settings, k) for k in registry.settings(function)})
 
 
 class OnPackage:
@@ -51,7 +73,7 @@ class OnPackage:
 
     def __init__(self, batch: Batch, settings: Settings, *, dtype: torch.dtype = torch.float64) -> None:
         self.rows = [response for group in batch for response in group]
-        self.advantages = [a for group in batch for a in advantages_of(group, settings)]
+        self.advantages = advantages_of(batch, settings)
         self.settings = settings
         self.dtype = dtype
         aggregate = registry.find("groupwise.objective.aggregations", settings.aggregation)
@@ -59,10 +81,12 @@ class OnPackage:
             aggregate = functools.partial(aggregate, length=settings.length)
         self.weights = aggregate(np.array([sum(row.trainable) for row in self.rows])).tolist()
         self.objective = Objective(
-            log_ratio=RATIOS["token"],
-            surrogate=functools.partial(clip, low=settings.low, high=settings.high, dual=settings.dual),
-            kl=k3,
+            log_ratio=RATIOS[settings.ratio],
+            surrogate=surrogate_of(settings),
+            kl=KL_ESTIMATORS[settings.kl],
             beta=settings.beta,
+            kl_cap_token=settings.cap_token,
+            kl_cap_rollout=settings.cap_rollout,
             entropy_bonus=settings.entropy_bonus,
         )
         self.policy = [self._tensor(row.policy).requires_grad_() for row in self.rows]
@@ -92,7 +116,7 @@ class OnPackage:
             self.objective,
             policy_logprobs_M=trained([self.policy[i] for i in chosen]),
             old_logprobs_M=old,
-            advantages_M=each(self.advantages),
+            advantages_M=self._tensor([a for i in chosen for a in self.advantages[i]]),
             weights_M=each(self.weights),
             rollout_M=torch.arange(len(counts)).repeat_interleave(counts),
             rollouts=len(counts),

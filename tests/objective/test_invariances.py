@@ -5,22 +5,39 @@ import pytest
 import torch
 
 from tests.objective.batches import OnPackage, random_batch
-from tests.objective.reference import Response, Settings
+from tests.reference.objective import Response, Settings
 
 FULL = Settings(std="population", dual=3.0, high=0.28, beta=0.1, entropy_bonus=0.01, cap=2.0)
+SEQUENCE = Settings(
+    advantage="batch_zscore",
+    ratio="sequence_geometric",
+    low=0.02,
+    high=0.03,
+    kl="k3_ratio",
+    beta=0.1,
+    cap_token=0.3,
+    cap_rollout=0.5,
+    cap=2.0,
+)
+PRODUCT = Settings(
+    advantage="token_whitening", ratio="sequence_product", surrogate="cispo", kl="k2", beta=0.1
+)
+OBJECTIVES = {"clip": FULL, "sequence": SEQUENCE, "product": PRODUCT}
 AGGREGATIONS = ["sequence_mean", "token_mean", "constant", "sequence_sum"]
 
 
-def full(aggregation: str) -> Settings:
-    return Settings(**{**vars(FULL), "aggregation": aggregation})
+def full(aggregation: str, objective: str = "clip") -> Settings:
+    return Settings(**{**vars(OBJECTIVES[objective]), "aggregation": aggregation})
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("micro", [1, 2, 3, 8, 20])
-def test_micro_batches_add_up_to_the_batch(aggregation: str, micro: int) -> None:
+def test_micro_batches_add_up_to_the_batch(aggregation: str, objective: str, micro: int) -> None:
     # Cases a01 and m02: whatever the split, the same loss and the same gradient.
     batch = random_batch(3)
-    whole, split = OnPackage(batch, full(aggregation)), OnPackage(batch, full(aggregation))
+    settings = full(aggregation, objective)
+    whole, split = OnPackage(batch, settings), OnPackage(batch, settings)
     expected = whole.loss().loss
     expected.backward()
     numbers = list(range(len(split.rows)))
@@ -34,13 +51,15 @@ def test_micro_batches_add_up_to_the_batch(aggregation: str, micro: int) -> None
         np.testing.assert_allclose(got, right, rtol=1e-10, atol=1e-15)
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_the_order_of_rollouts_and_groups_does_not_matter(aggregation: str) -> None:
+def test_the_order_of_rollouts_and_groups_does_not_matter(aggregation: str, objective: str) -> None:
     rng = np.random.default_rng(0)
     batch = random_batch(4)
     order = [rng.permutation(len(group)) for group in batch]
     shuffled = [[batch[g][i] for i in order[g]] for g in rng.permutation(len(batch))]
-    package, other = OnPackage(batch, full(aggregation)), OnPackage(shuffled, full(aggregation))
+    settings = full(aggregation, objective)
+    package, other = OnPackage(batch, settings), OnPackage(shuffled, settings)
     package.loss().loss.backward()
     other.loss().loss.backward()
     assert other.loss().loss.item() == pytest.approx(package.loss().loss.item(), rel=1e-12)
@@ -53,7 +72,10 @@ def test_the_order_of_rollouts_and_groups_does_not_matter(aggregation: str) -> N
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("reward", [0.0, 0.3, -7.7, 1 / 3])
-@pytest.mark.parametrize("advantage", ["group_zscore", "group_mean"])
+@pytest.mark.parametrize(
+    "advantage",
+    ["group_zscore", "group_mean", "leave_one_out", "rank", "sign", "batch_zscore", "token_whitening"],
+)
 def test_constant_rewards_change_nothing_without_a_leash(
     aggregation: str, reward: float, advantage: str
 ) -> None:
@@ -68,12 +90,13 @@ def test_constant_rewards_change_nothing_without_a_leash(
     assert all(value == 0.0 for row in package.gradients() for value in row)
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("filler", [0.0, 1e6, float("nan")])
-def test_what_is_not_trained_changes_no_bit(aggregation: str, filler: float) -> None:
+def test_what_is_not_trained_changes_no_bit(aggregation: str, filler: float, objective: str) -> None:
     # Case a09: untrained positions hold anything at all, NaN too, and a row without trained tokens gives 0.
     batch = random_batch(6)
-    package = OnPackage(batch, full(aggregation))
+    package = OnPackage(batch, full(aggregation, objective))
     package.loss().loss.backward()
     for group in batch:
         for response in group:
@@ -85,7 +108,7 @@ def test_what_is_not_trained_changes_no_bit(aggregation: str, filler: float) -> 
                 response.entropy,
             ):
                 values[:] = [v if m else filler for v, m in zip(values, response.trainable, strict=True)]
-    other = OnPackage(batch, full(aggregation))
+    other = OnPackage(batch, full(aggregation, objective))
     other.loss().loss.backward()
     assert other.loss().loss.item() == package.loss().loss.item()
     assert other.gradients() == package.gradients()

@@ -2,14 +2,45 @@
 
 import pytest
 
-from tests.objective import reference
 from tests.objective.batches import OnPackage, random_batch
-from tests.objective.reference import Settings
+from tests.reference import objective as reference
+from tests.reference.objective import Settings
 
 SETTINGS = [
     Settings(aggregation=aggregation, **choices)
     for aggregation in ("sequence_mean", "token_mean", "constant", "sequence_sum")
     for choices in (
+        {
+            "ratio": "sequence_product",
+            "surrogate": "policy_gradient",
+            "weight": "ratio",
+            "advantage": "leave_one_out",
+        },
+        {
+            "ratio": "sequence_geometric",
+            "advantage": "rank",
+            "kl": "k3_ratio",
+            "beta": 0.2,
+            "cap_token": 0.02,
+        },
+        {
+            "surrogate": "cispo",
+            "bound": 1.2,
+            "advantage": "sign",
+            "kl": "k1",
+            "beta": 0.2,
+            "cap_rollout": 0.1,
+        },
+        {
+            "surrogate": "policy_gradient",
+            "advantage": "token_whitening",
+            "discount": 0.9,
+            "kl": "k2",
+            "beta": 0.3,
+            "cap_token": 0.05,
+            "cap_rollout": 0.1,
+        },
+        {"advantage": "batch_zscore", "kl": "k2", "beta": 0.1, "ratio": "sequence_geometric", "dual": 2.0},
         {},
         {"advantage": "group_mean", "beta": 0.04},
         {
@@ -25,7 +56,11 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s.aggregation}-{s.advantage}-{s.std}")
+def name_of(settings: Settings) -> str:
+    return f"{settings.aggregation}-{settings.advantage}-{settings.ratio}-{settings.std}-{settings.kl}"
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
 @pytest.mark.parametrize("seed", range(5))
 def test_the_loss_is_the_same_to_the_twelfth_digit(settings: Settings, seed: int) -> None:
     batch = random_batch(seed, far=0.1 * (seed == 4))
@@ -33,14 +68,15 @@ def test_the_loss_is_the_same_to_the_twelfth_digit(settings: Settings, seed: int
     package = OnPackage(batch, settings)
     terms = package.loss()
     assert terms.loss.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    assert package.advantages == pytest.approx(
-        [a for group in parts.advantages for a in group], rel=1e-12, abs=1e-12
-    )
+    right = [row for group in parts.advantages for row in group]
+    for got, expected_T in zip(package.advantages, right, strict=True):
+        assert got == pytest.approx(expected_T, rel=1e-10, abs=1e-12)
     assert int(terms.clamped_M.sum()) == parts.clamped
+    assert int(terms.kl_capped_M.sum()) == parts.capped
 
 
 def test_the_batches_reach_every_branch() -> None:
-    clamped = clipped = 0
+    clamped = clipped = capped = 0
     empty = flat = False
     for seed in range(5):
         batch = random_batch(seed, far=0.1 * (seed == 4))
@@ -48,14 +84,17 @@ def test_the_batches_reach_every_branch() -> None:
         clamped += parts.clamped
         clipped += parts.clipped
         empty |= any(not any(response.trainable) for group in batch for response in group)
-        flat |= [0.0] * 5 in parts.advantages
+        flat |= any(not any(a for row in group for a in row) for group in parts.advantages)
+        for settings in SETTINGS:
+            capped += reference.loss(batch, settings)[1].capped
     assert clamped > 5
     assert clipped > 50
+    assert capped > 100
     assert empty
     assert flat
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s.aggregation}-{s.advantage}-{s.std}")
+@pytest.mark.parametrize("settings", [s for s in SETTINGS if s.surrogate != "cispo"], ids=name_of)
 def test_the_gradient_is_what_central_differences_give(settings: Settings) -> None:
     batch = random_batch(7, groups=2, size=7, longest=6)
     package = OnPackage(batch, settings)

@@ -174,20 +174,44 @@ def test_non_finite_updates_are_skipped_and_bounded(tiny_run: Callable[..., Run]
     assert all(bool(p.isfinite().all()) for p in run.optimizer.parameters)
 
 
+def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = {k: {**under[k], **over[k]} for k in under.keys() & over.keys()}
+    return {**under, **over, **both}
+
+
 @pytest.fixture
 def gpt2_folder(tmp_path: Path) -> Path:
     return write_tiny(tmp_path / "gpt2", architecture="gpt2", hidden=32)
 
 
-@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "constant", "sequence_sum"])
+@pytest.mark.parametrize(
+    ("aggregation", "more"),
+    [
+        ("sequence_mean", {}),
+        ("token_mean", {}),
+        ("constant", {}),
+        ("sequence_sum", {}),
+        # A ratio and a cap over whole responses, which no division may split.
+        (
+            "token_mean",
+            {
+                "ratio": "sequence_geometric",
+                "surrogate": {"low": 0.02, "high": 0.02},
+                "kl": {"estimator": "k3_ratio", "cap_token": 0.5, "cap_rollout": 1.0},
+            },
+        ),
+        ("sequence_mean", {"ratio": "sequence_product", "advantage": "token_whitening"}),
+    ],
+    ids=["sequence_mean", "token_mean", "constant", "sequence_sum", "geometric", "product"],
+)
 def test_a_whole_update_in_float64_does_not_depend_on_how_it_is_divided(
-    tiny_run: Callable[..., Run], gpt2_folder: Path, aggregation: str
+    tiny_run: Callable[..., Run], gpt2_folder: Path, aggregation: str, more: dict[str, Any]
 ) -> None:
     """GPT-2 computes in float64 throughout, so that what is left is the order of summation."""
     base = {
         **BASE,
         "model": {"name": str(gpt2_folder)},
-        "objective": {**BASE["objective"], "aggregation": aggregation},
+        "objective": merged({**BASE["objective"], "aggregation": aggregation}, more),
     }
     run = tiny_run(**base)
     rows = rows_of(run, shift=0.3)
