@@ -70,11 +70,11 @@ def hint_for(key: str) -> str | None:
 
 def setting_for(word: str) -> str | None:
     """The dotted key that a bare word such as `learning-rate` or `num_generations` means, or None."""
-    from groupwise.config.load import known_keys
+    from groupwise.config.load import by_last_part
 
     if word in OTHERS:
         return OTHERS[word]
-    last = {key.rsplit(".", 1)[-1]: key for key in reversed(known_keys())}
+    last = by_last_part()
     near = registry.nearest(word.rsplit(".", 1)[-1], last)
     if near is None:
         last, near = OTHERS, registry.nearest(word, OTHERS)

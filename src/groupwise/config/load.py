@@ -261,6 +261,12 @@ def known_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[s
     return keys
 
 
+def by_last_part() -> dict[str, str]:
+    """Last part of each key to the whole key; of several, the first, and the critic's only where no other has it."""
+    likely = sorted(known_keys(), key=lambda key: key.startswith("critic."))
+    return {key.rsplit(".", 1)[-1]: key for key in reversed(likely)}
+
+
 def _refuse_unknown_keys(tree: Any, section: type[BaseModel], place: str, prefix: str = "") -> None:
     if isinstance(tree, list | tuple):
         for i, item in enumerate(tree):
@@ -290,9 +296,7 @@ def _remedy(key: str, section: type[BaseModel], prefix: str) -> str:
     near = registry.nearest(key, section.model_fields)
     if near is not None:
         return f"did you mean {prefix}{near}?"
-    # Of keys with the same last part, the policy's own is likelier meant than the critic's.
-    likely = sorted(known, key=lambda k: k.startswith("critic."))
-    anywhere = {k.rsplit(".", 1)[-1]: k for k in reversed(likely)}
+    anywhere = by_last_part()
     for names in (anywhere, OTHERS):
         near = registry.nearest(key, names)
         if near is not None:
