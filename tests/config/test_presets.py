@@ -36,6 +36,40 @@ def test_dr_grpo_divides_by_no_std_and_no_length_of_its_own() -> None:
     assert config.objective.kl.beta == 0.0
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        # DAPO, sections 3.1 to 3.4: bounds 0.2 and 0.28, token mean, no KL, a buffer of a fifth of the limit.
+        ("dapo", "group_zscore token clip:0.2,0.28 token_mean 0 drop penalise x16"),
+        # Back to Basics: leave-one-out, the response as one action, KL in the reward.
+        ("rloo", "leave_one_out sequence_product policy_gradient sequence_mean k1/reward:0.05 keep keep x1"),
+        ("reinforce_plus_plus", "token_whitening token clip:0.2,0.2 token_mean k1/reward:0.01 keep keep x1"),
+        ("reinforce_sign", "sign token clip:0.2,0.2 token_mean k3/loss:0.05 keep keep x1"),
+        # GSPO, section 5.1: 3e-4 and 4e-4, four mini-batches.
+        ("gspo", "group_zscore sequence_geometric clip:0.0003,0.0004 sequence_mean 0 keep keep x4"),
+        ("cispo", "group_zscore token cispo token_mean 0 keep keep x16"),
+    ],
+)
+def test_presets_are_the_published_ones(name: str, says: str) -> None:
+    config = load({"objective": name}).config
+    o, kl = config.objective, config.objective.kl
+    bounds = o.surrogate.settings
+    surrogate = o.surrogate.name + (f":{bounds['low']:g},{bounds['high']:g}" if "low" in bounds else "")
+    leash = f"{kl.estimator}/{kl.place}:{kl.beta:g}" if kl.beta else "0"
+    updates = f"x{config.training.mini_batches * config.training.updates_per_batch}"
+    found = [
+        o.advantage.name,
+        o.ratio,
+        surrogate,
+        o.aggregation.name,
+        leash,
+        o.zero_spread,
+        o.truncated,
+        updates,
+    ]
+    assert " ".join(found) == says
+
+
 def test_ppo_has_a_critic_and_its_kl_in_the_reward_of_each_token() -> None:
     config = load({"objective": "ppo"}).config
     assert config.objective.advantage.model_dump() == {

@@ -22,6 +22,7 @@ def evidence(module: ModuleType = module, *, penalty: float = 0.0, **more: Any) 
         rewards_N=rewards,
         rewards_NT=by_token,
         task_rewards_N=task,
+        task_rewards_NT=(np.array([0.0, 1.0]), np.array([3.0]), np.zeros(0), np.array([5.0])),
         groups_N=np.array([0, 0, 1, 1]),
         lengths_N=np.array([2, 1, 0, 1]),
         **more,
@@ -111,6 +112,7 @@ def test_groups_that_are_not_side_by_side_stay_groups() -> None:
         rewards_N=np.array([1.0, 10.0, 3.0, 20.0]),
         rewards_NT=(),
         task_rewards_N=np.array([1.0, 10.0, 3.0, 20.0]),
+        task_rewards_NT=(),
         groups_N=np.array([0, 1, 0, 1]),
         lengths_N=np.array([1, 1, 1, 1]),
     )

@@ -69,9 +69,14 @@ def two_groups(*, reference: bool = True) -> list[TrainingGroup]:
             for i in range(3)
         ),
         verdicts_G=(
-            Verdict(reward=0.1 + 0.2, parts={"exact": 0.0, "format": None}, terms={"exact": 0.1 + 0.2}),
+            Verdict(
+                reward=0.1 + 0.2,
+                parts={"exact": 0.0, "format": None},
+                terms={"exact": 0.1 + 0.2},
+                token_rewards=(None, 0.1, -0.0, None, 0.2, 5e-324),
+            ),
             Verdict(reward=None, parts={"exact": None, "format": None}, failure="exact: raised ValueError"),
-            Verdict(reward=-0.0, parts={}),
+            Verdict(reward=-0.0, token_rewards=(), parts={}),
         ),
     )
     second = Group(

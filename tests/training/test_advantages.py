@@ -12,7 +12,7 @@ from groupwise.objective.advantages.greedy_baseline import greedy_baseline
 from groupwise.objective.advantages.group_mean import group_mean
 from groupwise.objective.estimator import Estimator
 from groupwise.records import Baseline, Group, Prompt, Rollout, StopReason, Verdict
-from groupwise.training.advantages import advantages, judge, value_targets
+from groupwise.training.advantages import advantages, judge, penalised, value_targets
 
 
 def group(
@@ -132,6 +132,64 @@ def test_values_and_greedy_rewards_reach_those_that_ask() -> None:
         [[3.0, 3.0]],
         [[-1.0, -1.0], [0.0, 0.0]],
     ]
+
+
+def with_values(one: Group, values: list[tuple[float | None, ...] | None]) -> Group:
+    verdicts = [
+        v if given is None else replace(v, token_rewards=given, reward=sum(x or 0.0 for x in given))
+        for v, given in zip(one.verdicts_G, values, strict=True)
+    ]
+    return replace(one, verdicts_G=tuple(verdicts))
+
+
+def test_values_along_a_response_are_credited_to_the_tokens_before_them() -> None:
+    # Values 1, 3 | 5 (one number, at the end): mean 3: -2, 0 | 2; to go: -2, 0 | 2, 2.
+    one = with_values(group([4.0, 5.0]), [(1.0, 3.0), None])
+    assert estimated([one], ObjectiveConfig(), credit="process") == [[[-2.0, 0.0], [2.0, 2.0]]]
+    # Summed first: 4 and 5, mean 4.5.
+    assert estimated([one], ObjectiveConfig(), credit="outcome") == [[[-0.5, -0.5], [0.5, 0.5]]]
+
+
+def test_a_value_of_a_token_that_is_not_trained_goes_to_the_one_before_it_or_the_first() -> None:
+    def as_given(rewards_NT: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        return list(rewards_NT)
+
+    one = group([3.0, 7.0], untrained={0: [True, False], 1: [False, True]})
+    one = with_values(one, [(1.0, 2.0), (3.0, 4.0)])
+    assert estimated([one], ObjectiveConfig(), as_given) == [[[3.0, 0.0], [0.0, 7.0]]]
+
+
+def test_values_that_say_nothing_are_one_reward_of_zero() -> None:
+    one = with_values(group([0.0, 2.0]), [(None, None), (2.0, None)])
+    # values 0 (at the end) and 2: mean 1: -1 for both tokens; 1 for the first token alone
+    assert estimated([one], ObjectiveConfig()) == [[[-1.0, -1.0], [1.0, 0.0]]]
+
+
+def test_equal_sums_of_other_values_still_have_spread_where_values_are_credited() -> None:
+    one = with_values(group([4.0, 4.0]), [(1.0, 3.0), (3.0, 1.0)])
+    assert not judge(one, ObjectiveConfig()).zero_spread
+    assert judge(one, ObjectiveConfig(credit="outcome")).zero_spread
+    even = with_values(group([2.0, 2.0]), [(1.0, 1.0), (1.0, 1.0)])
+    assert judge(even, ObjectiveConfig()).zero_spread
+    assert judge(with_values(group([4.0, None]), [(1.0, 3.0), None]), ObjectiveConfig()).zero_spread
+
+
+def test_the_soft_penalty_is_a_part_of_its_own() -> None:
+    # Limit 2, buffer 2, penalty 0.5: two tokens are at the limit: -0.5.
+    one = with_values(group([1.0, 3.0, None]), [None, (1.0, 2.0), None])
+    objective = ObjectiveConfig(truncated="penalise", overlong_buffer=2, overlong_penalty=0.5)
+    first, second, third = penalised(one.verdicts_G, one.rollouts_G, objective, limit_tokens=2)
+    assert (first.reward, first.parts, first.terms) == (0.5, {"soft_overlong": -0.5}, {"soft_overlong": -0.5})
+    assert (second.reward, second.token_rewards) == (2.5, (1.0, 1.5))
+    assert third is one.verdicts_G[2]
+    # Half the buffer; and by default a fifth of the limit: (10 - 2 - 2) / 2 is not yet reached.
+    wider = ObjectiveConfig(truncated="penalise", overlong_buffer=4)
+    assert penalised(one.verdicts_G, one.rollouts_G, wider, limit_tokens=4)[0].reward == 0.5
+    default = ObjectiveConfig(truncated="penalise")
+    assert penalised(one.verdicts_G, one.rollouts_G, default, limit_tokens=10)[0].reward == 1.0
+    assert penalised(one.verdicts_G, one.rollouts_G, ObjectiveConfig(), limit_tokens=2) == list(
+        one.verdicts_G
+    )
 
 
 @pytest.mark.parametrize("wrong", [np.array([np.nan, 1.0]), np.array([1.0]), [np.zeros(2), np.zeros(3)]])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from groupwise.rewards import TrainerState
-from groupwise.training.loop import train
+from groupwise.training.loop import train, train_step
 from groupwise.training.setup import Run
 
 
@@ -85,3 +85,33 @@ def test_epochs_are_rounded_up_to_whole_batches(
 ) -> None:
     # 6 prompts, 3 a step: 2 batches an epoch.
     assert tiny_run(training={"steps": None, "epochs": epochs}).steps == steps
+
+
+def test_spans_of_characters_are_trained_at_their_tokens(tiny_run: Callable[..., Run]) -> None:
+    def digits(completions: list[str], **columns: Any) -> list[Any]:
+        # 1 for each digit at its place, and 0 for the whole, so that every response holds a value.
+        return [
+            [*((i, i + 1, 1.0) for i, c in enumerate(text) if c.isdigit()), (0, len(text), 0.0)]
+            if text
+            else 0.0
+            for text in completions
+        ]
+
+    run = tiny_run(reward=digits, training={"steps": 2, "learning_rate": 1e-3})
+    _, metrics = train_step(run, 1)
+    groups, _ = train_step(run, 2)
+    rows = [
+        (rollout, verdict, advantages_T)
+        for entry in groups
+        for rollout, verdict, advantages_T in zip(
+            entry.group.rollouts_G, entry.group.verdicts_G, entry.advantages_GT, strict=True
+        )
+    ]
+    assert metrics["training/updates"].value == 1.0
+    dense = [(r, v) for r, v, _ in rows if v.token_rewards is not None]
+    assert dense
+    for rollout, verdict in dense:
+        pieces = [run.policy.decode([token]) for token in rollout.token_ids_T.tolist()]
+        found = [sum(c.isdigit() for c in piece) for piece in pieces]
+        assert [value or 0.0 for value in verdict.token_rewards] == found
+    assert any(len(set(a.tolist())) > 1 for _, _, a in rows), "tokens of one response differ"

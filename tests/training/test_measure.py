@@ -89,6 +89,19 @@ def test_a_batch_by_hand() -> None:
     assert found["diversity/group_distinct_fraction"] == pytest.approx(0.75)
 
 
+def test_two_rewards_that_hardly_differ_are_a_tiny_spread() -> None:
+    # A hundredth of 1 is 0.01; 1e-6 of it is equal.
+    ids, zeros = [[5], [6], [7]], [0.0, 0.0, 0.0]
+    groups = [
+        judged(ids, [1.0, 1.0, 0.991], zeros),
+        judged(ids, [1.0, 1.0, 0.989], zeros),
+        judged(ids, [1.0, 0.995, 0.991], zeros),
+        judged(ids, [1.0, 1.0, 1.0 - 1e-7], zeros),
+        judged(ids, [-1.0, -1.0, -0.991], zeros),
+    ]
+    assert [values(measure([g]))["reward/tiny_spread_fraction"] for g in groups] == [1.0, 0.0, 0.0, 0.0, 1.0]
+
+
 def test_a_failed_reward_is_counted() -> None:
     batch = judged([[5], [6]], [1.0, None], [0.0, 0.0])
     failed = Verdict(reward=None, parts={"p": None}, failure="p: ValueError: gone")

@@ -54,6 +54,8 @@ def test_dr_grpo_in_full() -> None:
         ("objective.entropy_bonus=0.5", "entropy", "times 0.5"),
         ("objective.zero_spread=drop", "equal rewards", "left out of the update"),
         ("objective.truncated=mask", "truncated", "left out of the loss"),
+        ("objective.truncated=penalise", "truncated", "r_i less 1 (T_i - 205) / 51, from 205 tokens on"),
+        ("objective.credit=outcome", "dense rewards", "summed over the response first"),
         ("objective.old_source=trainer", "old log-probs", "c_t = min(exp(old_t - sampler_t), 2)"),
         ("rollout.top_p=0.9", "old log-probs", "trainer's"),
         ("training.mini_batches=4", "update", "4 updates per batch (1 passes x 4 mini-batches)"),
@@ -152,8 +154,8 @@ def test_names_files_and_run_folders(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "run" / "manifest.json").unlink()
     with pytest.raises(ConfigError, match="folder"):  # a configuration in it does not make it a run
         open_named("run")
-    with pytest.raises(ConfigError, match=r"'gpro' is neither .* did you mean grpo\?"):
-        open_named("gpro")
+    with pytest.raises(ConfigError, match=r"'grpoo' is neither .* did you mean grpo\?"):
+        open_named("grpoo")
     with pytest.raises(ConfigError, match=r"no configuration file .*nowhere\.yaml"):
         open_named("nowhere.yaml")
 

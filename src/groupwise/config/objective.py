@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from groupwise.config.base import Float, NonNegativeFloat, PositiveFloat, Section, Text
+from groupwise import registry
+from groupwise.config.base import Float, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
 from groupwise.config.choice import Choice, as_choice
+from groupwise.objective.estimator import Estimator, Evidence
 from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.ratios import RATIOS
 
@@ -68,6 +71,26 @@ class KLConfig(Section):
         return self
 
 
+def _tried_advantage(advantage: Choice) -> Choice:
+    """The same, called once where rewards are enough: settings that do not fit together are found here."""
+    estimate = Estimator(registry.find(ADVANTAGES, advantage.name), advantage.settings)
+    if not estimate.needs:
+        rewards_N, by_token = np.array([0.0, 1.0, 3.0]), tuple(np.array([[0.0], [1.0], [3.0]]))
+        evidence = Evidence(
+            rewards_N=rewards_N,
+            rewards_NT=by_token,
+            task_rewards_N=rewards_N,
+            task_rewards_NT=by_token,
+            groups_N=np.zeros(3, dtype=np.int64),
+            lengths_N=np.ones(3, dtype=np.int64),
+        )
+        try:
+            estimate(evidence)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{advantage.name}: {error}") from None
+    return advantage
+
+
 def _tried(controller: Choice) -> Choice:
     """The same, called once: settings that do not fit together are found here."""
     try:
@@ -102,8 +125,23 @@ class ObjectiveConfig(Section):
         description="A group whose rewards are all equal: `keep` counts it in every divisor and lets its KL act; "
         "`drop` leaves it out of the update.",
     )
-    truncated: Literal["keep", "mask"] = Field(
-        default="keep", description="A rollout cut off by max_new_tokens: trained, or left out of the loss."
+    credit: Literal["process", "outcome"] = Field(
+        default="process",
+        description="Rewards along a response: `process` normalises each over the group and credits it to the tokens "
+        "up to it; `outcome` sums them first. Of no effect where rewards give one number per response.",
+    )
+    truncated: Literal["keep", "mask", "penalise"] = Field(
+        default="keep",
+        description="A rollout cut off by max_new_tokens: trained, left out of the loss, or trained with a penalty "
+        "that rises over the last tokens before the limit.",
+    )
+    overlong_buffer: PositiveInt | None = Field(
+        default=None,
+        description="Over how many tokens the penalty of `truncated: penalise` rises; null for a fifth of "
+        "max_new_tokens, as in DAPO.",
+    )
+    overlong_penalty: PositiveFloat = Field(
+        default=1.0, description="Its size at the limit, in units of reward."
     )
     old_source: Literal["auto", "sampler", "trainer"] = Field(
         default="auto",
@@ -117,7 +155,7 @@ class ObjectiveConfig(Section):
     @field_validator("advantage")
     @classmethod
     def _advantage(cls, value: Choice) -> Choice:
-        return value if ":" in value.name else value.checked(ADVANTAGES)
+        return value if ":" in value.name else _tried_advantage(value.checked(ADVANTAGES))
 
     @field_validator("surrogate")
     @classmethod

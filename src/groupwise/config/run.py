@@ -99,6 +99,7 @@ class RunConfig(Section):
             self._method,
             self._critic,
             self._group_size,
+            self._overlong,
             self._dtype,
             self._reference,
             self._rewards,
@@ -151,6 +152,14 @@ class RunConfig(Section):
             raise ValueError(
                 f"rollout.group_size is {self.rollout.group_size}, but the advantage {name} compares the rollouts of "
                 "a prompt with each other and needs at least 2; 8 is a common choice"
+            )
+
+    def _overlong(self) -> None:
+        buffer, limit = self.objective.overlong_buffer, self.rollout.max_new_tokens
+        if self.objective.truncated == "penalise" and buffer is not None and buffer > limit:
+            raise ValueError(
+                f"objective.overlong_buffer is {buffer}, more than rollout.max_new_tokens, {limit}; the penalty would "
+                "begin before the response"
             )
 
     def _dtype(self) -> None:

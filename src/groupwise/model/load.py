@@ -82,6 +82,13 @@ class Policy:
         count: int = sum(p.numel() for p in self.model.parameters())
         return count / 1e6
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Token ids as text, all of it: special tokens are spelled out and spaces left as they are."""
+        text: str = self.tokenizer.decode(
+            list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text
+
 
 def load_tokenizer(config: ModelConfig, *, base: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of `model.tokenizer`, else of `model.name`, with `model.chat_template` and `model.pad_token` set.

@@ -35,6 +35,8 @@ class Evidence:
     """The same by token: each reward where it was earned (the last token if it is one number), KL penalties at each."""
     task_rewards_N: Array
     """Total reward of each without any penalty; what decides whether rewards are equal."""
+    task_rewards_NT: Ragged
+    """The same by token."""
     groups_N: NDArray[np.int64]
     """Number of the group of each, ascending."""
     lengths_N: NDArray[np.int64]
@@ -60,9 +62,11 @@ class Estimator:
     """An advantage estimator with its settings, ready to be handed the evidence of a batch.
 
     Attributes:
+        asks: its arguments, such as `rewards_G`, in order.
         needs: what it asks for beside rewards, lengths and groups, such as `values`, which need a critic.
         by_group: it sees one group at a time.
         by_token: its rewards are given by token.
+        keeps_unit: its advantages are in units of reward, so that what is small stays small.
         compares: it compares the rollouts of a group with each other, so that a group needs two.
     """
 
@@ -79,13 +83,14 @@ class Estimator:
         self.function = bind(function, settings or {})
         self.name = name_of(function)
         self._asked = _asked(function, self.name)
+        self.asks = tuple(f"{stem}_{axes}" for stem, axes in self._asked)
         stems = {stem for stem, _ in self._asked}
         self.needs = frozenset(stems & {"values", "greedy_rewards"})
         self.by_group = self._asked[0][1] == "G"
         self.by_token = self._asked[0][1] == "NT"
         self.compares = (self.by_group or "groups" in stems) and "greedy_rewards" not in stems
         module = getattr(function, "__globals__", {})
-        self._keeps_unit = bool(module.get("IN_REWARD_UNITS", False))
+        self.keeps_unit = bool(module.get("IN_REWARD_UNITS", False))
         self._value_targets: Callable[..., Any] | None = None
         if "values" in self.needs and callable(learned := module.get("value_targets")):
             shared = {key: value for key, value in (settings or {}).items() if key in settings_of(learned)}
@@ -132,7 +137,7 @@ class Estimator:
         lengths = evidence.lengths_N[members]
         task = evidence.task_rewards_N[members]
         penalised = not np.array_equal(task, evidence.rewards_N[members])
-        if penalised and not self._keeps_unit and not self.needs and zero_spread(task):
+        if penalised and not self.keeps_unit and not self.needs and zero_spread(task):
             return tuple(np.zeros(length) for length in lengths)
         given = [
             _taken(evidence, f"{stem}_{'NT' if axes == 'NT' else 'N'}", members) for stem, axes in self._asked

@@ -22,6 +22,8 @@ METRICS: Mapping[str, str] = {
     "reward/greedy_mean": "Mean total reward of the greedy baselines, in units of reward; absent when there are none.",
     "reward/group_std_mean": "Mean over groups of the population std of the rewards in the group, in units of reward.",
     "reward/zero_spread_fraction": "Share of groups whose rewards are all equal, so that they teach nothing.",
+    "reward/tiny_spread_fraction": "Share of groups whose rewards take exactly two values that differ by less than a "
+    "hundredth of the larger.",
     "reward/low_spread_fraction": "Share of groups whose rewards have a population std below 0.1.",
     "reward/all_right_fraction": "Share of groups whose rewards are all equal and reach evaluate.pass_reward. Like "
     "everything about right and wrong, absent where a reward is normalised in training.",

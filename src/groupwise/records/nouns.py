@@ -93,6 +93,9 @@ class Verdict:
     """Each reward's own value, unweighted; None where it did not apply or failed."""
     failure: str | None = None
     """Why a reward is absent or stands in for one that failed; None when all went well."""
+    token_rewards: tuple[float | None, ...] | None = None
+    """What was earned with each token, [T], summing to `reward`; None at tokens with which nothing was said, and None
+    altogether where every reward gave one number for the response."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """What each reward added to `reward`: weight x value, after gate, stand-in and normalisation; empty without one."""
 

@@ -92,6 +92,13 @@ SCHEMA = pa.schema(
             nullable=True,
         ),
         _field(
+            "token_reward",
+            pa.list_(pa.field("element", pa.float64(), nullable=True)),
+            f"What was earned with each token, {_TOKENS}, summing to `reward`; null at a token with which nothing was "
+            "said, and null altogether where every reward gave one number.",
+            nullable=True,
+        ),
+        _field(
             "failure",
             pa.string(),
             "Why a reward is absent or was stood in for; null when all went well.",
@@ -270,6 +277,7 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "reward": [verdict.reward for verdict in verdicts],
         "parts": [list(verdict.parts.items()) for verdict in verdicts],
         "terms": [list(verdict.terms.items()) for verdict in verdicts],
+        "token_reward": [verdict.token_rewards for verdict in verdicts],
         "failure": [verdict.failure for verdict in verdicts],
         "advantage": [scalar for scalar, _ in advantages],
         "token_advantage": [by_token for _, by_token in advantages],
@@ -338,7 +346,7 @@ def _spread_out(scalar: float, trainable_T: BoolArray) -> NDArray[np.float64]:
 
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
-    if pa.types.is_list(field.type):
+    if _of_numbers(field):
         return _lists(field, values)
     try:
         return pa.array(values, type=field.type)
@@ -347,6 +355,11 @@ def _column(field: pa.Field, values: list[Any]) -> pa.Array:
             f"the column {field.name} holds {error.object[error.start : error.end]!r}, half of a surrogate pair, "
             "which no text file can hold; mend it in the data or the reward"
         ) from None
+
+
+def _of_numbers(field: pa.Field) -> bool:
+    """True for lists without nulls in them, which are NumPy arrays."""
+    return pa.types.is_list(field.type) and not field.type.value_field.nullable
 
 
 def _lists(field: pa.Field, arrays: list[np.ndarray[Any, Any] | None]) -> pa.Array:
@@ -381,7 +394,7 @@ def _rows_by_group(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
             columns[field.name] = [None] * table.num_rows
             continue
         column = table.column(field.name)
-        if pa.types.is_list(field.type):
+        if _of_numbers(field):
             columns[field.name] = [
                 np.array(scalar.values.to_numpy(zero_copy_only=False)) if scalar.is_valid else None
                 for scalar in column
@@ -458,4 +471,5 @@ def _verdict(row: dict[str, Any]) -> Verdict:
         parts=dict(row["parts"]),
         failure=row["failure"],
         terms=dict(row["terms"] or {}),
+        token_rewards=None if row["token_reward"] is None else tuple(row["token_reward"]),
     )

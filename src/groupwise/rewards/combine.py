@@ -11,6 +11,7 @@ from groupwise.config.rewards import GateConfig
 from groupwise.errors import RewardError
 from groupwise.records import Verdict
 from groupwise.records.nouns import NONE_APPLIES
+from groupwise.rewards.dense import Dense
 from groupwise.rewards.normalise import Statistics
 
 
@@ -19,7 +20,9 @@ class Part:
     """What one reward says of one rollout."""
 
     value: float | None = None
-    """Its value, finite; None when it does not apply or failed."""
+    """Its value, finite; None when it does not apply or failed. Of one along the response, the sum."""
+    dense: Dense | None = None
+    """The values along the response; None for one number."""
     failure: str | None = None
     """Why it failed; None when it did not."""
     stand_in: float | None = None

@@ -233,7 +233,7 @@ class Endpoint:
         return self.url.split("?")[0].split("#")[0]
 
 
-def at_path(reply: Any, path: str) -> Any:
+def at_path(reply: Any, path: str, remedy: str = "") -> Any:
     """What stands at a dotted path of a JSON document; numbers count the items of a list, an empty path is all of it.
 
     Raises:
@@ -248,7 +248,7 @@ def at_path(reply: Any, path: str) -> Any:
         else:
             has = f"the keys {', '.join(map(str, found)) or 'none'}" if isinstance(found, Mapping) else ""
             has = has or (f"a list of {len(found)}" if isinstance(found, list) else f"{found!r:.60}")
-            raise ServiceError(f"its reply has no {path!r}: at {part!r} there is {has:.200}")
+            raise ServiceError(f"its reply has no {path!r}: at {part!r} there is {has:.200}{remedy}")
     return found
 
 

@@ -16,6 +16,8 @@ from typing import Any
 from groupwise.errors import GroupwiseError, RewardError, raised
 from groupwise.rewards.batch import Batch, TrainerState
 from groupwise.rewards.calling import Notes, Outcome, call_all, make_call
+from groupwise.rewards.completions import text_of
+from groupwise.rewards.dense import Dense
 from groupwise.rewards.function import RewardFunction
 from groupwise.rewards.values import Unusable, as_list, as_value
 
@@ -30,7 +32,7 @@ class Asked:
 
     Attributes:
         function: which.
-        values: per rollout its value, None, or why it has none that can be used.
+        values: per rollout its value, or values along the response, None, or why it has none that can be used.
         errors: rollout to the exception that it failed with, where there was one.
         notes: what the calls that succeeded logged, in order.
         seconds: how long its calls took, added up.
@@ -40,7 +42,7 @@ class Asked:
         self, function: RewardFunction, batch: Batch, groups: Sequence[str], state: TrainerState
     ) -> None:
         self.function = function
-        self.values: list[float | Unusable | None] = [None] * len(batch.completions)
+        self.values: list[float | Dense | Unusable | None] = [None] * len(batch.completions)
         self.errors: dict[int, Exception] = {}
         self.notes: list[Notes] = []
         self.seconds = 0.0
@@ -91,7 +93,12 @@ class Asked:
         if outcome.error is None:
             values = as_list(outcome.value, len(rows), who=f"the reward {self.function.label!r}")
             for i, value in zip(rows, values, strict=True):
-                self.values[i] = as_value(value)
+                ids = self._batch.completion_ids
+                self.values[i] = as_value(
+                    value,
+                    tokens=None if ids is None else len(ids[i]),
+                    characters=len(text_of(self._batch.completions[i])),
+                )
                 if isinstance(value, Exception):
                     self.errors[i] = value
             self.notes.append(outcome.notes)

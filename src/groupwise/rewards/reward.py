@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from groupwise.rewards.batch import Batch, TrainerState
 from groupwise.rewards.calling import Notes
 from groupwise.rewards.combine import Combined, Part, combine
 from groupwise.rewards.completions import text_of
+from groupwise.rewards.dense import Decode, Dense, token_rewards
 from groupwise.rewards.function import RewardFunction
 from groupwise.rewards.isolation import Asked, ask_all
 from groupwise.rewards.normalise import Statistics
@@ -52,6 +53,8 @@ class Rewards:
         needs: label to the data columns that the reward cannot do without.
         by_group: the labels of those that compare the rollouts of a group with each other.
         failures: label to the number of rollouts it has failed on so far.
+        decode: token ids to text, as the engine writes it; set once a model is loaded. Only rewards that give spans of
+            characters need it.
     """
 
     def __init__(self, functions: Sequence[RewardFunction]) -> None:
@@ -70,6 +73,7 @@ class Rewards:
         self._has_worked: set[str] = set()
         self._statistics = Statistics()
         self._told_of_extras = False
+        self.decode: Decode | None = None
 
     def check_columns(self, columns: Collection[str], place: str) -> None:
         """Check the names of the data's columns, before any model is loaded.
@@ -156,7 +160,8 @@ class Rewards:
             columns={name: [p.columns.get(name) for p in prompts] for name in names},
             group_ids=group_ids,
         )
-        return self.score_batch(batch, step=step, max_steps=max_steps, training=training)
+        verdicts, parts = self._judged(batch, step=step, max_steps=max_steps, training=training)
+        return [self._along(v, p, r, step) for v, p, r in zip(verdicts, parts, rollouts, strict=True)]
 
     def score_batch(
         self, batch: Batch, *, step: int = 0, max_steps: int | None = None, training: bool = False
@@ -166,8 +171,14 @@ class Rewards:
         Raises:
             RewardError, DataError: as `score`.
         """
+        return self._judged(batch, step=step, max_steps=max_steps, training=training)[0]
+
+    def _judged(
+        self, batch: Batch, *, step: int, max_steps: int | None, training: bool
+    ) -> tuple[list[Verdict], list[tuple[Part, ...]]]:
+        """Verdicts, and what each reward said, per rollout."""
         if not batch.completions:
-            return []
+            return [], []
         state = TrainerState(global_step=step, max_steps=max_steps)
         groups = batch.groups()
         parts = []
@@ -179,7 +190,22 @@ class Rewards:
             self._terms, parts, groups, step=step, statistics=self._statistics if training else None
         )
         self._measure(combined, step=step, training=training)
-        return combined.verdicts
+        return combined.verdicts, list(zip(*parts, strict=True))
+
+    def _along(self, verdict: Verdict, parts: Sequence[Part], rollout: Rollout, step: int) -> Verdict:
+        """The verdict with what was earned where, if a reward says so."""
+        dense = {t.label: p.dense for t, p in zip(self._terms, parts, strict=True) if p.dense is not None}
+        if not dense:
+            return verdict
+        for term in self._terms:
+            if term.label in dense and term.normalise != "none":
+                raise RewardError(
+                    f"the reward {term.label!r} gives values along the response and is normalised over the "
+                    f"{term.normalise}; take its normalise off, since the advantage normalises such values over the "
+                    "group"
+                )
+        weights = {term.label: term.weight_at(step) for term in self._terms}
+        return replace(verdict, token_rewards=token_rewards(verdict, dense, weights, rollout, self.decode))
 
     def _settle(self, asked: Asked, batch: Batch) -> list[Part]:
         """One part per rollout from what one function was found to say."""
@@ -197,6 +223,8 @@ class Rewards:
         return [
             Part(failure=_sentence(function, i, value.reason, batch), stand_in=function.failure_value)
             if isinstance(value, Unusable)
+            else Part(value=value.total, dense=value)
+            if isinstance(value, Dense)
             else Part(value=value)
             for i, value in enumerate(asked.values)
         ]

@@ -1,4 +1,4 @@
-"""What a reward function may return: a list with one number or None per rollout."""
+"""What a reward function may return: a list with one number, or values along the response, or None per rollout."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from groupwise.errors import RewardError, raised
+from groupwise.rewards.dense import Dense, as_dense
 
 
 class Unusable:
@@ -41,11 +42,18 @@ def as_list(returned: Any, count: int, *, who: str) -> list[Any]:
     return list(values)
 
 
-def as_value(value: Any) -> float | Unusable | None:
-    """One returned value as a finite float, or None, or why it is neither.
+def as_value(
+    value: Any, *, tokens: int | None = None, characters: int = 0
+) -> float | Dense | Unusable | None:
+    """One returned value as a finite float, or values along the response, or None, or why it is none of these.
 
     Zero is a value, as are True and False (1 and 0), and numpy's and torch's scalars. A function that finds a rollout
     it cannot judge may give the exception in place of a number, and keep the values of the others.
+
+    Args:
+        value: what was returned for one rollout.
+        tokens: how many its response has; None where that is not known.
+        characters: how many its text has.
     """
     if value is None:
         return None
@@ -56,7 +64,12 @@ def as_value(value: Any) -> float | Unusable | None:
         return Unusable("it gave a coroutine where a number belongs; await it in the function")
     if isinstance(value, str | bytes):
         return Unusable(f"it gave the text {value!r:.40}, not a number")
-    if isinstance(value, list | tuple | dict | set) or getattr(value, "ndim", None):
+    if getattr(value, "ndim", None) and callable(getattr(value, "tolist", None)):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        dense = as_dense(value, tokens=tokens, characters=characters)
+        return Unusable(dense) if isinstance(dense, str) else dense
+    if isinstance(value, dict | set):
         return Unusable(f"it gave a {type(value).__name__} where one number belongs")
     try:
         number = float(value)

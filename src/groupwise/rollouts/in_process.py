@@ -208,9 +208,7 @@ class InProcessEngine:
             entropy_T=responses.entropy_NT[row, :n].copy(),
             stop_reason=StopReason.STOP if stopped else StopReason.LENGTH,
             policy_version=self.version,
-            text=self.policy.tokenizer.decode(
-                text_ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False
-            ),
+            text=self.policy.decode(text_ids.tolist()),
         )
 
 

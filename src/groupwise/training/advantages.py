@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.config.objective import ObjectiveConfig
 from groupwise.errors import TrainingError
+from groupwise.objective.credit import process
 from groupwise.objective.estimator import Estimator, Evidence
+from groupwise.objective.overlong import soft_overlong
 from groupwise.objective.spread import zero_spread
-from groupwise.records import Group, StopReason
+from groupwise.records import Group, Rollout, StopReason, Verdict
 from groupwise.records.nouns import FloatArray
 
 PerToken = tuple[NDArray[np.float64], ...]
 Values = Sequence[Sequence[NDArray[Any]]]
 """Per group and rollout one array [T]."""
+OVERLONG = "soft_overlong"
+"""The label of the penalty on responses close to the limit, among the parts of a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,11 +54,13 @@ def judge(group: Group, objective: ObjectiveConfig) -> Judged:
     """
     rewards = [verdict.reward for verdict in group.verdicts_G]
     counted_G = np.array([reward is not None for reward in rewards], dtype=np.bool_)
-    compared = rewards
+    along = objective.credit == "process" and any(v.token_rewards is not None for v in group.verdicts_G)
+    compared = [v for v in group.verdicts_G if v.reward is not None]
     if group.greedy is not None:
-        compared = [*rewards, group.greedy.verdict.reward]
+        compared += [group.greedy.verdict] if group.greedy.verdict.reward is not None else []
         counted_G &= group.greedy.verdict.reward is not None
-    flat = zero_spread(np.array([reward for reward in compared if reward is not None], dtype=np.float64))
+    said = [value for verdict in compared for value in _values(verdict, along=along)]
+    flat = len(compared) < 2 or zero_spread(np.array(said, dtype=np.float64))
     in_loss_G = counted_G.copy()
     if objective.truncated == "mask":
         in_loss_G &= np.array([r.stop_reason is not StopReason.LENGTH for r in group.rollouts_G])
@@ -66,8 +72,51 @@ def judge(group: Group, objective: ObjectiveConfig) -> Judged:
         counted_G=counted_G,
         in_loss_G=in_loss_G,
         scored_G=counted_G if kl_in_reward else in_loss_G,
-        zero_spread=flat,
+        zero_spread=bool(flat),
     )
+
+
+def _values(verdict: Verdict, *, along: bool) -> list[float]:
+    """All that was earned along a response, or its one reward."""
+    if not along or verdict.token_rewards is None:
+        return [] if verdict.reward is None else [verdict.reward]
+    return [value for value in verdict.token_rewards if value is not None]
+
+
+def penalised(
+    verdicts: Sequence[Verdict], rollouts: Sequence[Rollout], objective: ObjectiveConfig, *, limit_tokens: int
+) -> list[Verdict]:
+    """Verdicts with the soft penalty on responses close to the limit, where `truncated` asks for it.
+
+    It is a part and a term of its own, `soft_overlong`, so that the record shows what the reward was without it.
+
+    Args:
+        verdicts: one per rollout.
+        rollouts: in the same order.
+        objective: says whether, and how much.
+        limit_tokens: `rollout.max_new_tokens`.
+    """
+    if objective.truncated != "penalise":
+        return list(verdicts)
+    buffer = objective.overlong_buffer or max(1, limit_tokens // 5)
+    found = []
+    for verdict, rollout in zip(verdicts, rollouts, strict=True):
+        off = soft_overlong(
+            len(rollout.token_ids_T), limit=limit_tokens, buffer=buffer, penalty=objective.overlong_penalty
+        )
+        earned = verdict.token_rewards
+        if verdict.reward is not None:
+            if earned:
+                earned = (*earned[:-1], (earned[-1] or 0.0) + off)
+            verdict = replace(
+                verdict,
+                reward=verdict.reward + off,
+                parts={**verdict.parts, OVERLONG: off},
+                terms={**verdict.terms, OVERLONG: off},
+                token_rewards=earned,
+            )
+        found.append(verdict)
+    return found
 
 
 def judge_all(groups: Sequence[Group], objective: ObjectiveConfig) -> list[Judged]:
@@ -79,6 +128,7 @@ def advantages(
     judged: Sequence[Judged],
     estimate: Estimator,
     *,
+    credit: Literal["process", "outcome"] = "process",
     penalties: Sequence[PerToken] | None = None,
     values: Values | None = None,
 ) -> list[PerToken]:
@@ -89,6 +139,7 @@ def advantages(
     Args:
         judged: the batch.
         estimate: the estimator with its settings.
+        credit: what becomes of rewards along a response, see `ObjectiveConfig.credit`.
         penalties: per group and rollout what the KL takes off the reward at each token [T]; None for nothing.
         values: per group and rollout what a critic expects at each token [T]; None without a critic. Only those of
             rollouts in the loss are looked at.
@@ -102,9 +153,10 @@ def advantages(
     members = _members(judged, estimate)
     found = [[np.zeros(len(rollout.token_ids_T)) for rollout in one.group.rollouts_G] for one in judged]
     if members:
-        evidence = _evidence(judged, members, penalties, values)
+        evidence, earned = _evidence(judged, members, credit, penalties, values)
         try:
-            estimated = estimate(evidence)
+            along = earned is not None and not estimate.by_token
+            estimated = process(estimate, evidence, earned) if along and earned else estimate(evidence)
         except ValueError as error:
             raise TrainingError(f"{error} (rewards {evidence.rewards_N})") from None
         for (g, i), advantages_T in zip(members, estimated, strict=True):
@@ -117,6 +169,7 @@ def value_targets(
     judged: Sequence[Judged],
     estimate: Estimator,
     *,
+    credit: Literal["process", "outcome"] = "process",
     penalties: Sequence[PerToken] | None,
     values: Values,
 ) -> list[tuple[FloatArray, ...]]:
@@ -125,6 +178,7 @@ def value_targets(
     Args:
         judged: the batch.
         estimate: the estimator that the values are for.
+        credit: as in `advantages`.
         penalties: as in `advantages`.
         values: as in `advantages`.
 
@@ -141,7 +195,7 @@ def value_targets(
     ]
     if members:
         try:
-            learned = estimate.targets(_evidence(judged, members, penalties, values))
+            learned = estimate.targets(_evidence(judged, members, credit, penalties, values)[0])
         except ValueError as error:
             raise TrainingError(str(error)) from None
         for (g, i), targets_T in zip(members, learned, strict=True):
@@ -162,25 +216,32 @@ def _members(judged: Sequence[Judged], estimate: Estimator) -> list[tuple[int, i
 def _evidence(
     judged: Sequence[Judged],
     members: Sequence[tuple[int, int]],
+    credit: str,
     penalties: Sequence[PerToken] | None,
     values: Values | None,
-) -> Evidence:
-    """What the chosen rollouts show, as (group, rollout) pairs."""
-    task_N = np.array([judged[g].group.verdicts_G[i].reward for g, i in members], dtype=np.float64)
+) -> tuple[Evidence, tuple[NDArray[np.bool_], ...] | None]:
+    """What the chosen rollouts show, as (group, rollout) pairs, and at which of their tokens something was earned.
+
+    The latter is None where every rollout has one reward at its end.
+    """
+    verdicts = [judged[g].group.verdicts_G[i] for g, i in members]
     masks = [judged[g].group.rollouts_G[i].trainable_T for g, i in members]
-    lengths_N = np.array([int(mask.sum()) for mask in masks], dtype=np.int64)
-    rewards_NT = tuple(_at_the_end(reward, length) for reward, length in zip(task_N, lengths_N, strict=True))
-    rewards_N = task_N
+    along = credit == "process" and any(verdict.token_rewards is not None for verdict in verdicts)
+    earned = [_earned(v, mask, along=along) for v, mask in zip(verdicts, masks, strict=True)]
+    task_N = np.array([verdict.reward for verdict in verdicts], dtype=np.float64)
+    task_NT = tuple(rewards_T for rewards_T, _ in earned)
+    rewards_N, rewards_NT = task_N, task_NT
     if penalties is not None:
         off_NT = [penalties[g][i][mask] for (g, i), mask in zip(members, masks, strict=True)]
-        rewards_NT = tuple(r - off for r, off in zip(rewards_NT, off_NT, strict=True))
+        rewards_NT = tuple(r - off for r, off in zip(task_NT, off_NT, strict=True))
         rewards_N = task_N - np.array([off.sum() for off in off_NT])
-    return Evidence(
+    evidence = Evidence(
         rewards_N=rewards_N,
         rewards_NT=rewards_NT,
         task_rewards_N=task_N,
+        task_rewards_NT=task_NT,
         groups_N=np.array([g for g, _ in members], dtype=np.int64),
-        lengths_N=lengths_N,
+        lengths_N=np.array([int(mask.sum()) for mask in masks], dtype=np.int64),
         values_NT=None
         if values is None
         else tuple(
@@ -188,6 +249,30 @@ def _evidence(
         ),
         greedy_rewards_N=_greedy_rewards(judged, members),
     )
+    return evidence, tuple(at_T for _, at_T in earned) if along else None
+
+
+def _earned(
+    verdict: Verdict, trainable_T: NDArray[np.bool_], *, along: bool
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """By trained token: what was earned, and whether anything was said. One reward is earned with the last.
+
+    What was said of a token that is not trained goes to the last trained one before it, or else to the first.
+    """
+    length = int(trainable_T.sum())
+    rewards_T, at_T = np.zeros(length), np.zeros(length, dtype=np.bool_)
+    if not length:
+        return rewards_T, at_T
+    if not along or verdict.token_rewards is None:
+        rewards_T[-1], at_T[-1] = verdict.reward, True
+        return rewards_T, at_T
+    places = np.maximum(np.cumsum(trainable_T) - 1, 0)
+    for place, value in zip(places, verdict.token_rewards, strict=True):
+        if value is not None:
+            rewards_T[place] += value
+            at_T[place] = True
+    at_T[-1] |= not at_T.any()  # nothing was said at all: one reward of 0
+    return rewards_T, at_T
 
 
 def _greedy_rewards(
@@ -198,10 +283,3 @@ def _greedy_rewards(
     if any(one is None for one in greedy):
         return None
     return np.array([one.verdict.reward for one in greedy if one is not None], dtype=np.float64)
-
-
-def _at_the_end(reward: float, length: int) -> NDArray[np.float64]:
-    """One reward as earned with the last trained token."""
-    rewards_T = np.zeros(length)
-    rewards_T[length - 1 :] = reward
-    return rewards_T

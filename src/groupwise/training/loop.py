@@ -99,7 +99,8 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         "tokens/trained": Total(sum(row.trainable_tokens for row in rows)),
     }
     run.kl.end(metrics)
-    for kind, sentence in questions(step, metrics, run.updater.clip_width):
+    width, unit = run.updater.clip_width, run.inputs.estimate.keeps_unit
+    for kind, sentence in questions(step, metrics, config.objective, width, unit):
         run.recorder.notice(kind, sentence)
     return batch.groups, metrics
 
@@ -128,13 +129,13 @@ def sample(run: Run, step: int) -> BatchInUse:
         )
         judged, fault = without_faults(judged, logprobs)
         penalties = kl_penalties(judged, logprobs, config.objective.kl, run.kl.beta)
-    off = None if penalties is None else penalties.of_groups
+    off, credit = None if penalties is None else penalties.of_groups, config.objective.credit
     expected = targets = None
     if run.critic is not None:
         with timed(clock, "time/critic_seconds"):
             expected = run.critic.values(judged)
-        targets = value_targets(judged, run.inputs.estimate, penalties=off, values=expected)
-    estimated = advantages(judged, run.inputs.estimate, penalties=off, values=expected)
+        targets = value_targets(judged, run.inputs.estimate, credit=credit, penalties=off, values=expected)
+    estimated = advantages(judged, run.inputs.estimate, credit=credit, penalties=off, values=expected)
     groups = training_groups(judged, logprobs, estimated, values=expected, targets=targets)
     metrics = measure(groups, pass_reward=run.pass_reward, updates=run.updater.updates) | clock
     metrics |= {} if penalties is None else penalties.metrics

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total
+from groupwise.objective.spread import RELATIVE_TOLERANCE
 from groupwise.records import Group, Rollout, StopReason, TrainingGroup
 from groupwise.records.nouns import NONE_APPLIES
 from groupwise.rewards.reward import Taken
@@ -67,6 +68,7 @@ def _rewards(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
         "reward/max": Largest.of(rewards),
         "reward/group_std_mean": Mean.of(spreads),
         "reward/zero_spread_fraction": Mean.of([float(entry.zero_spread) for entry in groups]),
+        "reward/tiny_spread_fraction": Mean.of([float(_hardly_differs(group)) for group in by_group]),
         "reward/low_spread_fraction": Mean.of([float(s < _LOW_SPREAD) for s in spreads]),
         "reward/absent_fraction": Mean.of([float(v.reward is None) for v in verdicts]),
         "reward/failed_count": Total(sum(v.failure not in (None, NONE_APPLIES) for v in verdicts)),
@@ -81,6 +83,14 @@ def _rewards(groups: Sequence[TrainingGroup]) -> dict[str, Metric]:
         metrics[f"reward/part/{label}/mean"] = Mean.of(parts)
         metrics[f"reward/part/{label}/std"] = Spread.of(parts)
     return metrics
+
+
+def _hardly_differs(rewards: Sequence[float]) -> bool:
+    """Two distinct values, closer than a hundredth of the larger."""
+    distinct = sorted(set(rewards))
+    apart = distinct[-1] - distinct[0] if distinct else 0.0
+    largest = max((abs(reward) for reward in distinct), default=0.0)
+    return len(distinct) == 2 and RELATIVE_TOLERANCE * largest < apart < 0.01 * largest
 
 
 def _right_and_wrong(groups: Sequence[TrainingGroup], least: float) -> dict[str, Metric]:

@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from groupwise.checkpoint.randomness import ProcessRandomness
 from groupwise.checkpoint.state import Stateful
-from groupwise.config import LoadedConfig, RunConfig, yaml
-from groupwise.config.load import leaves
+from groupwise.config import RunConfig
+from groupwise.config.combinations import warnings
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
 from groupwise.health.metric import Largest, Mean, Metric
-from groupwise.health.watch import watch_of
 from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.reference import Reference, build_reference
 from groupwise.prompts.encode import encode
-from groupwise.prompts.load import Row
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
-from groupwise.records.replace import replace_file
-from groupwise.records.run_folder import RunFolder, create, lock, refuse, write_manifest
+from groupwise.records.run_folder import RunFolder, refuse
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.rollouts.in_process import InProcessEngine
+from groupwise.training.advantages import penalised
 from groupwise.training.batch import Row as BatchRow
 from groupwise.training.critic import ValueTrainer, value_trainer
 from groupwise.training.inputs import Inputs
 from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
+from groupwise.training.opening import open_recorder
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, take_up
 from groupwise.training.schedules import KLController, Temperature
-from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
 from groupwise.training.step import Forward, Updater
 from groupwise.training.weights import Optimizer, learning_rate
 
@@ -162,9 +158,13 @@ class Run:
         """The rewards, told which step it is and whether they become advantages."""
 
         def scored(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
-            return self.inputs.rewards.score(
+            verdicts = self.inputs.rewards.score(
                 prompts, rollouts, step=step, max_steps=self.steps, training=training
             )
+            if not training:
+                return verdicts
+            limit = self.config.rollout.max_new_tokens
+            return penalised(verdicts, rollouts, self.config.objective, limit_tokens=limit)
 
         return scored
 
@@ -195,16 +195,11 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     config = inputs.config
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
-    policy = load_policy(
-        config.model,
-        lora=config.lora,
-        stop_tokens=config.rollout.stop_tokens,
-        base=inputs.loaded.base,
-        seed=config.run.seed,
-    )
+    policy = _policy(inputs)
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
+    notices += warnings(config).values()
     notices.append(introduced(policy, scorer))
     at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
     engine = InProcessEngine(
@@ -272,6 +267,20 @@ def _order(config: RunConfig, count: int) -> PromptOrder:
         seed=config.run.seed,
         drop_last=config.prompts.drop_last,
     )
+
+
+def _policy(inputs: Inputs) -> Policy:
+    """The policy, whose tokenizer maps what rewards say of characters to tokens."""
+    config = inputs.config
+    policy = load_policy(
+        config.model,
+        lora=config.lora,
+        stop_tokens=config.rollout.stop_tokens,
+        base=inputs.loaded.base,
+        seed=config.run.seed,
+    )
+    inputs.rewards.decode = policy.decode
+    return policy
 
 
 def _reference(
@@ -395,70 +404,6 @@ def _recorder(
     )
 
 
-def open_recorder(
-    loaded: LoadedConfig,
-    *,
-    steps: int,
-    notices: Sequence[str],
-    console: Console | None,
-    data_files: Mapping[str, Path],
-    rows: Mapping[str, Sequence[Row]],
-    python_rewards: Sequence[str] = (),
-    resumed: Resumed | None = None,
-) -> Recorder:
-    """The run folder with its configuration and manifest, and the sinks.
-
-    Args:
-        loaded: the configuration.
-        steps: in the run.
-        notices: sentences to tell at the start.
-        console: where they and the steps are told; a plain one by default.
-        data_files: each data file by its name in the configuration.
-        rows: `train` and `held_out`, some of which may come from Python.
-        python_rewards: labels of the rewards given in Python.
-        resumed: the run that is gone on with; None for a new one.
-    """
-    config = loaded.config.run
-    console = console or Console(highlight=False, soft_wrap=True)
-    if resumed is None:
-        folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
-        held = lock(folder)
-        origin = origin_of(data_files, rows, python_rewards)
-        write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
-    else:
-        folder, held = resumed.folder, resumed.held
-        notices = [*resumed.notices, *notices]
-    if resumed is None or resumed.changed:
-        text = annotated(loaded).encode()
-        replace_file(folder.config_file, lambda file: file.write(text))
-    sinks: list[Sink] = []
-    terminal = Terminal(steps, console)
-    if "terminal" in config.sinks:
-        for sentence in notices:
-            terminal.say(sentence)
-        sinks.append(Guarded(terminal, "terminal", console))
-    if "tensorboard" in config.sinks:
-        after = None if resumed is None else resumed.checkpoint.position.step
-        sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
-    say = terminal.say if "terminal" in config.sinks else None
-    watch = watch_of(loaded.config, base=loaded.base)
-    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch)
-
-
-def origin_of(
-    data_files: Mapping[str, Path], rows: Mapping[str, Sequence[Row]], python_rewards: Sequence[str] = ()
-) -> dict[str, Any]:
-    """What the manifest says of where data and rewards came from, as keywords of `write_manifest`.
-
-    The arguments are those of `open_recorder`.
-    """
-    return {
-        "data_files": data_files,
-        "python_rewards": python_rewards,
-        "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
-    }
-
-
 def forward_of(scorer: TokenLogprobs, config: RunConfig, temperature: Temperature) -> Forward:
     """A model's forward pass within the configured limits."""
     return Forward(
@@ -467,23 +412,6 @@ def forward_of(scorer: TokenLogprobs, config: RunConfig, temperature: Temperatur
         tokens=config.training.micro_batch_tokens,
         rollouts=config.training.micro_batch_rollouts,
         device=next(scorer.model.parameters()).device,
-    )
-
-
-def annotated(loaded: LoadedConfig) -> str:
-    """The resolved configuration as YAML, with a comment behind each value that did not come from a default."""
-    tree = loaded.config.model_dump(mode="json")
-    tree["run"]["base"] = str(loaded.base.resolve())  # so that starting from the run folder finds everything
-    origins = loaded.origins
-    if origins.get("objective.aggregation.length") == "rollout.max_new_tokens":
-        tree["objective"]["aggregation"]["length"] = None  # so that it goes on following that setting
-    given = [
-        f"#   {key} = {value!r}: {origins[key]}"
-        for key, value in leaves(tree)
-        if origins.get(key) != "default"
-    ]
-    return (
-        yaml.dump(tree) + "\n# Where values came from (all others are defaults):\n" + "\n".join(given) + "\n"
     )
 
 

@@ -10,8 +10,9 @@ from rich.console import Console
 from groupwise.config import LoadedConfig
 from groupwise.records.run_folder import fingerprints
 from groupwise.training.inputs import read_inputs
+from groupwise.training.opening import origin_of
 from groupwise.training.resume import Resumed, check_data, refuse_without_python
-from groupwise.training.setup import Run, assemble, origin_of
+from groupwise.training.setup import Run, assemble
 
 
 def resume(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import LoadedConfig, RunConfig
+from groupwise.config.combinations import warnings
 from groupwise.config.ranges import questions
 from groupwise.errors import RunFolderError
 from groupwise.model.find import EMBEDDED, TINY, find_model
@@ -83,7 +84,7 @@ def check_pairs(inputs: PreferenceInputs) -> list[str]:
 def _ending(loaded: LoadedConfig, asked: Sequence[str]) -> list[str]:
     """Questions, what the run folder says, and that all is fine."""
     config = loaded.config
-    every = [*asked, *questions(config)]
+    every = [*asked, *warnings(config).values(), *questions(config)]
     lines = [_line("question" if i == 0 else "", question) for i, question in enumerate(every)]
     try:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)

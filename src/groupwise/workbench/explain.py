@@ -19,7 +19,7 @@ from groupwise.config.choice import Choice, check_settings
 from groupwise.config.load import leaves
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
 from groupwise.errors import ConfigError
-from groupwise.objective import dpo, kl, ratios, value_loss
+from groupwise.objective import dpo, kl, overlong, ratios, value_loss
 from groupwise.objective.estimator import Estimator
 from groupwise.rewards import build
 
@@ -200,15 +200,29 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
         + ("; its KL acts" if objective.kl.beta else ""),
         "drop": "left out of the update and of every divisor",
     }[objective.zero_spread]
+    limit = config.rollout.max_new_tokens
+    buffer = objective.overlong_buffer or max(1, limit // 5)
+    along = {
+        "process": "each value normalised over the group's values; a token has the sum of those earned at it or later",
+        "outcome": "summed over the response first",
+    }
     cut = {
         "keep": "trained like any other",
         "mask": "counted in its group, left out of the loss and of every divisor",
+        "penalise": overlong.FORMULA.format(
+            penalty=objective.overlong_penalty, start=limit - buffer, buffer=buffer, limit=limit
+        ),
     }
     found += [
         _leash(loaded),
         Factor(name="entropy", formula=bonus, keys=("objective.entropy_bonus",)),
         Factor(name="equal rewards", formula=flat, keys=("objective.zero_spread",)),
-        Factor(name="truncated", formula=cut[objective.truncated], keys=("objective.truncated",)),
+        Factor(name="dense rewards", formula=along[objective.credit], keys=("objective.credit",)),
+        Factor(
+            name="truncated",
+            formula=cut[objective.truncated],
+            keys=("objective.truncated", "objective.overlong"),
+        ),
         _update(config),
     ]
     return found
@@ -352,7 +366,7 @@ def _origins(factor: Factor, loaded: LoadedConfig) -> dict[str, str]:
     """Where the settings of a factor came from, to `key=value, ...` of these."""
     by_origin: dict[str, list[str]] = {}
     for key, value in leaves(loaded.config.model_dump(mode="json")):
-        if any(key == start or key.startswith(f"{start}.") for start in factor.keys):
+        if any(key == start or key.startswith((f"{start}.", f"{start}_")) for start in factor.keys):
             by_origin.setdefault(loaded.origins.get(key, "default"), []).append(f"{key}={_plain(value)}")
     return {where: ", ".join(values) for where, values in by_origin.items()}
 

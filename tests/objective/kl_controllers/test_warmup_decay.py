@@ -17,6 +17,9 @@ def hand_worked(module: ModuleType) -> None:
     assert found == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.092, 0.06, 0.02, 0.02], rel=1e-12)
     # By default 0.02 after 1,000 steps without a rise: 0.1, 0.06 halfway
     assert betas([0, 500, 1000, 5000]) == pytest.approx([0.1, 0.06, 0.02, 0.02], rel=1e-12)
+    # Held for 3 after a rise of 2: 0.05, 0.1, then 0.1 up to step 5, from there 0.1 - 0.08 k / 10
+    found = betas([0, 1, 2, 4, 5, 6, 15], target=0.02, warmup_steps=2, hold_steps=3, decay_steps=10)
+    assert found == pytest.approx([0.05, 0.1, 0.1, 0.1, 0.1, 0.092, 0.02], rel=1e-12)
     # A target above the start is a rise: 0.1 + 0.2 x 3 / 10
     assert betas([3], target=0.3, decay_steps=10) == pytest.approx([0.16], rel=1e-12)
 

@@ -75,7 +75,10 @@ def test_null_is_for_what_the_service_leaves_open() -> None:
 
 
 LIES = {
-    "no scores": ({"values": [1.0]}, "its reply has no 'scores': at 'scores' there is the keys values"),
+    "no scores": (
+        {"values": [1.0]},
+        "its reply has no 'scores': at 'scores' there is the keys values; name the place",
+    ),
     "one too many": ({"scores": [1.0, 2.0]}, "its reply has 2 numbers at 'scores' for 1 rollouts"),
     "a number": ({"scores": 1.0}, "its reply has 1.0 at 'scores', where a list of numbers belongs"),
     "a text": ({"scores": ["high"]}, "it gave the text 'high', not a number"),

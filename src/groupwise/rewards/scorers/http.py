@@ -10,6 +10,8 @@ from annotated_types import Ge, Gt
 from groupwise.rewards.completions import text_of
 from groupwise.rewards.endpoint import Endpoint, ServiceError, at_path
 
+_REMEDY = "; name the place of the scores with the setting path"
+
 
 async def http(
     prompts: Sequence[Any],
@@ -74,10 +76,12 @@ async def http(
     rows = _rows(prompts, completions, send, extra, columns, single=single)
     place = path if path is not None else "score" if single else "scores"
     if single:
-        return await endpoint.ask_all([{**row, **extra} for row in rows], lambda reply: at_path(reply, place))
+        return await endpoint.ask_all(
+            [{**row, **extra} for row in rows], lambda reply: at_path(reply, place, _REMEDY)
+        )
     parts = [rows[i : i + per_request] for i in range(0, len(rows), per_request)]
     bodies = [{name: [row[name] for row in part] for name in part[0]} | extra for part in parts]
-    replies = await endpoint.ask_all(bodies, lambda reply: _list(at_path(reply, place), place))
+    replies = await endpoint.ask_all(bodies, lambda reply: _list(at_path(reply, place, _REMEDY), place))
     return [
         value for part, reply in zip(parts, replies, strict=True) for value in _of_part(part, reply, place)
     ]

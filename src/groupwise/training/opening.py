@@ -1,0 +1,101 @@
+"""Opens a run's folder: configuration, manifest, metrics and sinks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from groupwise.config import LoadedConfig, yaml
+from groupwise.config.load import leaves
+from groupwise.health.watch import watch_of
+from groupwise.prompts.load import Row
+from groupwise.records.replace import replace_file
+from groupwise.records.run_folder import create, lock, write_manifest
+from groupwise.training.recorder import Recorder
+from groupwise.training.resume import Resumed
+from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
+
+
+def open_recorder(
+    loaded: LoadedConfig,
+    *,
+    steps: int,
+    notices: Sequence[str],
+    console: Console | None,
+    data_files: Mapping[str, Path],
+    rows: Mapping[str, Sequence[Row]],
+    python_rewards: Sequence[str] = (),
+    resumed: Resumed | None = None,
+) -> Recorder:
+    """The run folder with its configuration and manifest, and the sinks.
+
+    Args:
+        loaded: the configuration.
+        steps: in the run.
+        notices: sentences to tell at the start.
+        console: where they and the steps are told; a plain one by default.
+        data_files: each data file by its name in the configuration.
+        rows: `train` and `held_out`, some of which may come from Python.
+        python_rewards: labels of the rewards given in Python.
+        resumed: the run that is gone on with; None for a new one.
+    """
+    config = loaded.config.run
+    console = console or Console(highlight=False, soft_wrap=True)
+    if resumed is None:
+        folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
+        held = lock(folder)
+        origin = origin_of(data_files, rows, python_rewards)
+        write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
+    else:
+        folder, held = resumed.folder, resumed.held
+        notices = [*resumed.notices, *notices]
+    if resumed is None or resumed.changed:
+        text = annotated(loaded).encode()
+        replace_file(folder.config_file, lambda file: file.write(text))
+    sinks: list[Sink] = []
+    terminal = Terminal(steps, console)
+    if "terminal" in config.sinks:
+        for sentence in notices:
+            terminal.say(sentence)
+        sinks.append(Guarded(terminal, "terminal", console))
+    if "tensorboard" in config.sinks:
+        after = None if resumed is None else resumed.checkpoint.position.step
+        sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
+    say = terminal.say if "terminal" in config.sinks else None
+    watch = watch_of(loaded.config, base=loaded.base)
+    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch)
+
+
+def origin_of(
+    data_files: Mapping[str, Path], rows: Mapping[str, Sequence[Row]], python_rewards: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the manifest says of where data and rewards came from, as keywords of `write_manifest`.
+
+    The arguments are those of `open_recorder`.
+    """
+    return {
+        "data_files": data_files,
+        "python_rewards": python_rewards,
+        "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
+    }
+
+
+def annotated(loaded: LoadedConfig) -> str:
+    """The resolved configuration as YAML, with a comment behind each value that did not come from a default."""
+    tree = loaded.config.model_dump(mode="json")
+    tree["run"]["base"] = str(loaded.base.resolve())  # so that starting from the run folder finds everything
+    origins = loaded.origins
+    if origins.get("objective.aggregation.length") == "rollout.max_new_tokens":
+        tree["objective"]["aggregation"]["length"] = None  # so that it goes on following that setting
+    given = [
+        f"#   {key} = {value!r}: {origins[key]}"
+        for key, value in leaves(tree)
+        if origins.get(key) != "default"
+    ]
+    return (
+        yaml.dump(tree) + "\n# Where values came from (all others are defaults):\n" + "\n".join(given) + "\n"
+    )
