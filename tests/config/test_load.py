@@ -374,6 +374,27 @@ WRONG_TREES = [
     ("run: {seed: -1}", "run.seed: -1 should be greater than or equal to 0"),
     ("objective: {advantage: 5}", "objective.advantage: 5 should be"),
     (
+        "objective: {advantage: {name: length_buckets, of: gae}}",
+        "of is gae, which asks for more than the rewards",
+    ),
+    (
+        "objective: {advantage: {name: length_buckets, of: {name: group_zscore, eps: x}}}",
+        "eps: 'x' is not a number",
+    ),
+    (
+        "objective: {advantage: {name: length_buckets, of: {name: group_zscore, std: x}}}",
+        "std: 'x' should be 'sample'",
+    ),
+    ("objective: {advantage: {name: length_buckets, of: {eps: 1}}}", "of: it has no name"),
+    ("objective: {kl: {controller: {name: interval, low: 5, high: 1}}}", "the interval needs low below high"),
+    ("objective: {kl: {beta: 0, controller: interval}}", "the controller interval has nothing to steer"),
+    (
+        "objective: {kl: {estimator: k3_ratio, place: reward}}",
+        "where the policy is the old one and the ratio 1",
+    ),
+    ("objective: {truncated: penalise, overlong_buffer: 999}", "more than rollout.max_new_tokens, 256"),
+    ("rollout: {temperature_schedule: 0.5}", "rollout.temperature_schedule"),
+    (
         "objective: {ratio: sequence}",
         "objective.ratio: no ratio is called 'sequence'; there are sequence_geometric, sequence_product, token",
     ),

@@ -73,7 +73,7 @@ def test_the_rank_hands_over_to_the_formula_behind_the_colon() -> None:
 @pytest.mark.parametrize("of", ["rewards", "deviations"])
 @pytest.mark.parametrize("std", ["sample", "population"])
 def test_the_z_score_of_the_batch(of: str, std: str) -> None:
-    function, formula = chosen("advantages", "batch_zscore", {"of": of, "std": std, "eps": 0.5})
+    function, formula = chosen("advantages", "batch_zscore", {"spread_of": of, "std": std, "eps": 0.5})
     assert f"batch_std: {std}, of the batch's {of}" in formula
     groups = np.repeat([0, 1], [4, 5])
     every = np.concatenate(REWARDS if of == "rewards" else [r - r.mean() for r in REWARDS])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -72,7 +73,18 @@ class KLConfig(Section):
 
 
 def _tried_advantage(advantage: Choice) -> Choice:
-    """The same, called once where rewards are enough: settings that do not fit together are found here."""
+    """The same, with every setting of an estimator that it names under `of`, and called once where rewards are enough.
+
+    So settings that do not fit together are found here.
+    """
+    of = advantage.settings.get("of")
+    if of is not None:
+        if isinstance(of, Mapping) and not of.get("name"):
+            raise ValueError(
+                "of: it has no name; write the estimator's, as in {name: group_zscore, eps: 1e-6}"
+            )
+        inner = Choice.model_validate(as_choice(of)).checked(ADVANTAGES)
+        advantage = Choice(name=advantage.name, **{**advantage.settings, "of": inner.model_dump()})
     estimate = Estimator(registry.find(ADVANTAGES, advantage.name), advantage.settings)
     if not estimate.needs:
         rewards_N, by_token = np.array([0.0, 1.0, 3.0]), tuple(np.array([[0.0], [1.0], [3.0]]))

@@ -22,7 +22,7 @@ def hand_worked(module: ModuleType) -> None:
     )
     # of the deviations: squares 0.25 + 0.25 + 25 + 25 = 50.5; sqrt(50.5 / 3) = 4.102845: -+0.121867, -+1.218666
     np.testing.assert_allclose(
-        module.batch_zscore(rewards, groups, of="deviations", eps=0.0),
+        module.batch_zscore(rewards, groups, spread_of="deviations", eps=0.0),
         [-0.121867, 0.121867, -1.218666, 1.218666],
         atol=1e-6,
     )
@@ -54,7 +54,7 @@ def test_hand_worked_numbers() -> None:
 def test_equal_rewards_in_every_group_give_exactly_zero() -> None:
     rewards, groups = np.array([0.3] * 4 + [5.0] * 4), np.repeat([0, 1], 4)
     for of in ("rewards", "deviations"):
-        assert batch_zscore(rewards, groups, of=of, eps=0.0).tolist() == [0.0] * 8
+        assert batch_zscore(rewards, groups, spread_of=of, eps=0.0).tolist() == [0.0] * 8
     assert batch_zscore(np.array([1.0, 2.0]), np.array([0, 1]), eps=0.0).tolist() == [
         0.0,
         0.0,
