@@ -42,7 +42,8 @@ def test_an_unknown_name_lists_what_there_is_and_the_nearest() -> None:
     ):
         registry.find(ADVANTAGES, "group_zscor")
     with pytest.raises(
-        ConfigError, match="no advantages entry is called 'x': there are group_mean, group_zscore"
+        ConfigError,
+        match="no advantages entry is called 'x': there are batch_zscore, .*group_mean, group_zscore",
     ):
         registry.find(ADVANTAGES, "x")
 

@@ -258,7 +258,7 @@ def test_completions_are_sampled_from_a_model(data: Path) -> None:
         (
             {"reward": "numeric", "columns": ["answer=anser"]},
             DataError,
-            "--column anser=answer names another",
+            "--column answer=answer names another",
         ),
         ({"reward": "bleu"}, DataError, "needs the column 'reference'"),
         ({"reward": "numeric", "answer": "gold"}, DataError, "--answer gold: no row has text or a number"),
