@@ -47,3 +47,16 @@ def test_a_line_of_the_table_by_hand(benchmark: ModuleType) -> None:
 def test_the_page_has_a_line_for_every_preset() -> None:
     page = (ROOT / "docs/results/presets.md").read_text(encoding="utf-8")
     assert [name for name in presets.names() if f"| [{name}](" not in page] == []
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_has_a_page_with_its_source_and_the_result_of_the_table(name: str) -> None:
+    table = (ROOT / "docs/results/presets.md").read_text(encoding="utf-8")
+    [row] = [line for line in table.splitlines() if line.startswith(f"| [{name}](")]
+    first, last = row.split(" | ")[1:3]
+    page = (ROOT / f"docs/objectives/{name}.md").read_text(encoding="utf-8")
+    assert f"from {first} to {last}" in page, (
+        "python benchmarks/presets.py was run anew: take its numbers over"
+    )
+    assert "arXiv" in page
+    assert "When to choose it:" in page
