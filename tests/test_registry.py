@@ -43,7 +43,7 @@ def test_an_unknown_name_lists_what_there_is_and_the_nearest() -> None:
         registry.find(ADVANTAGES, "group_zscor")
     with pytest.raises(
         ConfigError,
-        match="no advantages entry is called 'x': there are batch_zscore, .*group_mean, group_zscore",
+        match=r"no advantages entry is called 'x': there are batch_zscore, .*group_mean, group_zscore",
     ):
         registry.find(ADVANTAGES, "x")
 
