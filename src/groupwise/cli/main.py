@@ -21,6 +21,7 @@ from groupwise.cli.eval import evaluate
 from groupwise.cli.explain import explain
 from groupwise.cli.health import health
 from groupwise.cli.init import init
+from groupwise.cli.replay import replay
 from groupwise.cli.sample import sample
 from groupwise.cli.score import score
 from groupwise.cli.smoke import smoke
@@ -48,6 +49,7 @@ for _name, _verb in (
     ("score", score),
     ("sample", sample),
     ("explain", explain),
+    ("replay", replay),
     ("check", check),
     ("check-reward", check_reward),
     ("health", health),

@@ -1,0 +1,365 @@
+"""One step of a run computed again from its records, and what differs from what was logged.
+
+Rewards and advantages need the records alone. Log-probs and the loss need the weights that began the step, which a
+checkpoint of the end of the step before holds; with one, every update of the step is made again, in memory.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from groupwise.config import LoadedConfig, load
+from groupwise.config.checkpoint import CheckpointConfig
+from groupwise.config.evaluate import EvaluateConfig
+from groupwise.config.prompts import PromptsConfig
+from groupwise.errors import CheckpointError, RunFolderError
+from groupwise.records import Rollout, TrainingGroup, Verdict
+from groupwise.records.metrics_file import read_metrics
+from groupwise.records.rollout_file import read_rollouts
+from groupwise.records.run_folder import RunFolder, read_manifest
+
+if TYPE_CHECKING:
+    from groupwise.training.setup import Run
+
+EXACT = 1e-9
+"""Rewards and advantages are computed as they were, so they may differ by this share of their size, or of 1."""
+ROUNDED = 1e-3
+"""Log-probs (in nats) and what follows from them may differ by this much, or this share: the sampler computes token by
+token, and another machine or another number of threads rounds otherwise."""
+
+_SHOWN = 12
+_STARTED_ELSEWHERE = ("keeper", "recorder", "order")  # parts whose memory a replay has no use for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One kind of number."""
+
+    name: str
+    """What it is."""
+    said: str
+    """How many were computed, or why none was."""
+    differences: list[str] = field(default_factory=list)
+    """Each that differs: where, what was logged and what was computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What was computed again."""
+
+    step: int
+    """Of the run."""
+    rollouts: int
+    """Looked at."""
+    parts: list[Part]
+    """One for each kind of number."""
+
+    @property
+    def differences(self) -> int:
+        """How many numbers differ."""
+        return sum(len(part.differences) for part in self.parts)
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield f"step {self.step}, {self.rollouts} rollouts"
+        for part in self.parts:
+            yield f"{part.name:<11}  {part.said}"
+            for each in part.differences[:_SHOWN]:
+                yield f"{'':<11}  {each}"
+            if len(part.differences) > _SHOWN:
+                yield f"{'':<11}  and {len(part.differences) - _SHOWN} more"
+        count = self.differences
+        yield f"{count} of the numbers differ from what was logged" if count else "no differences"
+
+
+def replay(path: Path, step: int, *, group: int | None = None, rewards: Sequence[Any] = ()) -> Replayed:
+    """Compute a step again. Nothing in the run folder is changed, and the run may still be going on.
+
+    Args:
+        path: the run folder.
+        step: which, from 1.
+        group: compare the rewards, advantages and log-probs of this group only, from 0.
+        rewards: the reward functions that the run was given in Python; without them its rewards are not computed.
+
+    Raises:
+        RunFolderError: not a run, or one without rollouts of that step or without that group.
+        GroupwiseError: a reward or the model cannot be found any more.
+    """
+    folder = RunFolder(Path(path).expanduser().absolute())
+    given = read_manifest(folder).get("python_rewards", [])
+    loaded = load(folder.config_file)
+    if loaded.config.method == "dpo":
+        raise RunFolderError(
+            f"the run in {folder.shown} trains on given pairs, so it has no rollouts to replay"
+        )
+    logged = _logged(folder, step)
+    groups = read_rollouts(folder.rollout_file(step))
+    if group is not None and not 0 <= group < len(groups):
+        raise RunFolderError(f"step {step} has the groups 0 to {len(groups) - 1}, and no group {group}")
+    scored = bool(rewards) or not given
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="groupwise-replay-")))
+        run = _assembled(loaded, groups, place, step, rewards if scored else [_unknown])
+        stack.callback(run.recorder.close)
+        stack.callback(run.inputs.rewards.close)
+        why = _restored(run, folder, step, scored=scored)
+        parts = [
+            _rewards(run, groups, step, group, restored=why is None)
+            if scored
+            else Part(name="rewards", said=f"not computed: given in Python ({', '.join(given)})"),
+            _advantages(run, groups, logged, group),
+        ]
+        if why is None:
+            parts += [_logprobs(run, groups, step, group), _updates(run, groups, logged, step)]
+        else:
+            parts.append(Part(name="log-probs", said=f"not computed, nor is the loss: {why}"))
+    shown = groups if group is None else [groups[group]]
+    return Replayed(step=step, rollouts=sum(len(g.group.rollouts_G) for g in shown), parts=parts)
+
+
+def _unknown(completions: Sequence[str], **columns: Any) -> list[None]:
+    return [None] * len(completions)
+
+
+def _logged(folder: RunFolder, step: int) -> Mapping[str, float]:
+    lines = read_metrics(folder.metrics_file)
+    for line in lines:
+        if line["step"] == step and step > 0:
+            return line
+    last = max((int(line["step"]) for line in lines), default=0)
+    there = f"it has finished the steps 1 to {last}" if last else "it has finished none"
+    raise RunFolderError(f"the run in {folder.shown} has no step {step}; {there}")
+
+
+def _assembled(
+    loaded: LoadedConfig, groups: Sequence[TrainingGroup], place: Path, step: int, rewards: Sequence[Any]
+) -> Run:
+    """The run's parts in a folder of their own, with the prompts of the step in place of its data."""
+    from rich.console import Console
+
+    from groupwise.training.inputs import read_inputs
+    from groupwise.training.setup import assemble
+
+    config = loaded.config
+    steps = config.training.steps or max(step, config.training.warmup_steps)
+    alone = config.model_copy(
+        update={
+            "prompts": PromptsConfig(),
+            "evaluate": EvaluateConfig(pass_reward=config.evaluate.pass_reward),
+            "checkpoint": CheckpointConfig(save=False),
+            "training": config.training.model_copy(update={"steps": steps, "epochs": None}),
+            "run": config.run.model_copy(
+                update={"dir": str(place / "run"), "sinks": (), "save_rollouts": False, "save_model": False}
+            ),
+        }
+    )
+    rows = [{**g.group.prompt.columns, "prompt": g.group.prompt.text} for g in groups]
+    inputs = read_inputs(
+        LoadedConfig(config=alone, origins=loaded.origins, base=loaded.base), rewards=rewards, train=rows
+    )
+    return assemble(inputs, console=Console(quiet=True))
+
+
+def _restored(run: Run, folder: RunFolder, step: int, *, scored: bool) -> str | None:
+    """Put the run where it stood before the step; why not, when there is no checkpoint for that."""
+    from groupwise.checkpoint.manifest import Position
+    from groupwise.checkpoint.restore import find_checkpoint, read_parts, restore
+    from groupwise.checkpoint.save import saved_checkpoints
+
+    wanted = Position(step - 1)
+    there = [position for position, _ in saved_checkpoints(folder.checkpoints_dir)]
+    if wanted not in there:
+        listed = ", ".join(str(position) for position in there) or "none"
+        return f"that needs the checkpoint of {wanted}, and there are those of {listed}"
+    try:
+        found = find_checkpoint(folder.checkpoints_dir, wanted.folder, say=lambda sentence: None)
+    except CheckpointError as error:
+        return str(error)
+    left_out = (*_STARTED_ELSEWHERE, *(() if scored else ("rewards",)))
+    parts = {name: part for name, part in run.parts.items() if name not in left_out}
+    states = {name: state for name, state in read_parts(found).items() if name not in left_out}
+    restore(found, states, policy=run.policy, parts=parts)
+    return None
+
+
+def _rewards(
+    run: Run, groups: Sequence[TrainingGroup], step: int, only: int | None, *, restored: bool
+) -> Part:
+    flat = [(g.group.prompt, answer) for g in groups for answer in _answers(g)]
+    verdicts = iter(
+        run.score(step - 1)([prompt for prompt, _ in flat], [rollout for _, (rollout, _) in flat])
+    )
+    normalised = run.inputs.rewards.normalises and not restored
+    differences, count = [], 0
+    for g, entry in enumerate(groups):
+        for rollout, then in _answers(entry):
+            now = next(verdicts)
+            if only not in (None, g):
+                continue
+            count += 1
+            pairs = [
+                (f"part {label}", then.parts.get(label), now.parts.get(label))
+                for label in {*then.parts, *now.parts}
+            ]
+            if not normalised:  # what it is divided by is not known without a checkpoint
+                pairs.insert(0, ("reward", then.reward, now.reward))
+            differences += [
+                f"{_place(g, rollout)}, {what}: {_shown(old)} was logged, {_shown(new)} computed"
+                for what, old, new in pairs
+                if not _alike(old, new, EXACT)
+            ]
+    what = (
+        "parts of rewards (their sum is normalised with what only a checkpoint knows)"
+        if normalised
+        else "rewards"
+    )
+    return Part(name="rewards", said=f"{count} {what} computed", differences=differences)
+
+
+def _advantages(
+    run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, float], only: int | None
+) -> Part:
+    from groupwise.training.advantages import advantages, judge_all
+    from groupwise.training.logprobs import Logprobs, kl_penalties
+
+    config = run.config.objective
+    judged = judge_all([entry.group for entry in groups], config)
+    if not any(entry.in_loss_G.any() for entry in groups):  # as after a number that was not finite
+        nothing = [np.zeros_like(entry.in_loss_G) for entry in groups]
+        judged = [replace(j, in_loss_G=n, counted_G=n) for j, n in zip(judged, nothing, strict=True)]
+    known = [
+        Logprobs(old_GT=entry.old_logprobs_GT, reference_GT=entry.reference_logprobs_GT) for entry in groups
+    ]
+    penalties = kl_penalties(judged, known, config.kl, logged.get("kl/beta", config.kl.beta))
+    values = None if groups[0].values_GT is None else [entry.values_GT or () for entry in groups]
+    found = advantages(
+        judged,
+        run.inputs.estimate,
+        credit=config.credit,
+        penalties=None if penalties is None else penalties.of_groups,
+        values=values,
+    )
+    differences, count = [], 0
+    for g, (entry, arrays) in enumerate(zip(groups, found, strict=True)):
+        if only not in (None, g):
+            continue
+        for rollout, then_T, now_T in zip(entry.group.rollouts_G, entry.advantages_GT, arrays, strict=True):
+            count += 1
+            gap_T = np.abs(then_T - now_T) > EXACT * np.maximum(1.0, np.abs(then_T))
+            if gap_T.any():
+                t = int(np.argmax(gap_T))
+                differences.append(
+                    f"{_place(g, rollout)}, advantage of token {t}: {_shown(then_T[t])} was logged, "
+                    f"{_shown(now_T[t])} computed"
+                )
+    return Part(
+        name="advantages", said=f"{count} computed from the rewards in the records", differences=differences
+    )
+
+
+def _logprobs(run: Run, groups: Sequence[TrainingGroup], step: int, only: int | None) -> Part:
+    from groupwise.training.advantages import judge_all
+    from groupwise.training.logprobs import logprobs_of
+
+    run.begin(step - 1)
+    judged = judge_all([entry.group for entry in groups], run.config.objective)
+    found = logprobs_of(
+        judged,
+        policy=run.updater.forward,
+        reference=run.reference_forward,
+        reference_weights=run.reference_weights,
+    )
+    differences, largest, count = [], 0.0, 0
+    for g, (entry, now) in enumerate(zip(groups, found, strict=True)):
+        if only not in (None, g):
+            continue
+        for name, then_GT, now_GT in (
+            ("old", entry.old_logprobs_GT, now.old_GT),
+            ("reference", entry.reference_logprobs_GT, now.reference_GT),
+        ):
+            for i, rollout in enumerate(
+                entry.group.rollouts_G if then_GT is not None and now_GT is not None else ()
+            ):
+                assert then_GT is not None
+                assert now_GT is not None
+                gap_T = np.abs(then_GT[i] - now_GT[i])
+                if np.isnan(then_GT[i]).all():  # not in the loss, so not scored
+                    continue
+                count += len(gap_T)
+                largest = max(largest, float(np.nan_to_num(gap_T, nan=math.inf).max(initial=0.0)))
+                if not (gap_T <= ROUNDED).all():
+                    t = int(np.argmax(~(gap_T <= ROUNDED)))
+                    differences.append(
+                        f"{_place(g, rollout)}, {name} log-prob of token {t}: {then_GT[i][t]:.6f} was logged, "
+                        f"{now_GT[i][t]:.6f} computed"
+                    )
+    return Part(
+        name="log-probs",
+        said=f"{count} computed with the weights before the step; the largest gap is {largest:.1e} nats",
+        differences=differences,
+    )
+
+
+def _updates(run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, float], step: int) -> Part:
+    """Every update of the step made again, and the metrics that follow from them."""
+    from groupwise.health.metric import Metric, combine, values
+    from groupwise.training.batch import mini_batches
+
+    run.apply(step - 1)
+    # The schedule may be of more steps than are known here, and may have been changed since.
+    run.optimizer.set_rate(logged["training/learning_rate"])
+    if run.critic is not None:
+        run.critic.optimizer.set_rate(logged["critic/learning_rate"])
+    rows = run.updater.rows(groups)
+    config = run.config.training
+    measured: list[Mapping[str, Metric]] = []
+    for i, part in enumerate(mini_batches(rows, config.mini_batches) * config.updates_per_batch):
+        measured.append(run.update(part, step, first=i == 0))
+    found = {
+        **values(combine(measured)),
+        "kl/beta": run.kl.beta,
+        "training/updates": float(run.updater.updates),
+    }
+    names = sorted(name for name in found if name in logged and not name.startswith("time/"))
+    differences = [
+        f"{name}: {_shown(logged[name])} was logged, {_shown(found[name])} computed"
+        for name in names
+        if not _alike(logged[name], found[name], ROUNDED)
+    ]
+    loss = f", the loss {found['policy/loss']:.6g}" if "policy/loss" in found else ""
+    return Part(
+        name="updates",
+        said=f"{len(measured)} made again: {len(names)} metrics computed{loss}",
+        differences=differences,
+    )
+
+
+def _answers(entry: TrainingGroup) -> Iterator[tuple[Rollout, Verdict]]:
+    """Every scored response of a group, in the order in which they were scored."""
+    yield from zip(entry.group.rollouts_G, entry.group.verdicts_G, strict=True)
+    if entry.group.greedy is not None:
+        yield entry.group.greedy.rollout, entry.group.greedy.verdict
+
+
+def _alike(then: float | None, now: float | None, share: float) -> bool:
+    if then is None or now is None:
+        return then is now
+    if not (math.isfinite(then) and math.isfinite(now)):
+        return then == now or (math.isnan(then) and math.isnan(now))
+    return abs(then - now) <= share * max(1.0, abs(then))
+
+
+def _place(group: int, rollout: Rollout) -> str:
+    return f"group {group}, rollout {rollout.group_index}"
+
+
+def _shown(number: float | None) -> str:
+    return "none" if number is None else f"{number:.10g}"
