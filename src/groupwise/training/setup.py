@@ -109,6 +109,7 @@ class Run:
             "updates": self.updater.guard,
             **({} if self.critic is None else {"critic": self.critic}),
             "rewards": self.inputs.rewards,
+            **({} if self._judged_alike else {"evaluation": self.inputs.evaluation}),
             "kl": self.kl,
             "temperature": self.temperature,
             "randomness": ProcessRandomness(),
@@ -118,8 +119,14 @@ class Run:
 
     @property
     def pass_reward(self) -> float | None:
-        """Total reward from which on a rollout is right; None where rewards are normalised in training."""
-        return None if self.inputs.rewards.normalises else self.config.evaluate.pass_reward
+        """Total reward from which on a rollout is right; None where training rewards are on another scale."""
+        alike = self._judged_alike and not self.inputs.rewards.normalises
+        return self.config.evaluate.pass_reward if alike else None
+
+    @property
+    def _judged_alike(self) -> bool:
+        """True when held-out responses are scored by the training rewards."""
+        return self.inputs.evaluation is self.inputs.rewards
 
     def begin(self, step: int) -> None:
         """Move on what changes by rule before a step is sampled, 0 for the first: temperature and KL coefficient."""
@@ -155,12 +162,11 @@ class Run:
     def score(
         self, step: int, *, training: bool = True
     ) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
-        """The rewards, told which step it is and whether they become advantages."""
+        """The rewards of training or of evaluation, told which step it is."""
 
         def scored(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
-            verdicts = self.inputs.rewards.score(
-                prompts, rollouts, step=step, max_steps=self.steps, training=training
-            )
+            rewards = self.inputs.rewards if training else self.inputs.evaluation
+            verdicts = rewards.score(prompts, rollouts, step=step, max_steps=self.steps, training=training)
             if not training:
                 return verdicts
             limit = self.config.rollout.max_new_tokens
@@ -279,7 +285,8 @@ def _policy(inputs: Inputs) -> Policy:
         base=inputs.loaded.base,
         seed=config.run.seed,
     )
-    inputs.rewards.decode = policy.decode
+    for rewards in (inputs.rewards, inputs.evaluation):
+        rewards.decode = policy.decode
     return policy
 
 
