@@ -63,7 +63,7 @@ def measured() -> Measured:
 def test_the_table(measured: Measured) -> None:
     # Rates per prompt 0.5, 1, 0: mean 0.5, sample variance 0.5 / 2 = 0.25, squared standard error 0.25 / 3, so they are
     # worth 0.25 / (0.25 / 3) = 3 prompts. Wilson with z^2 = 3.8415: middle (0.5 + 3.8415 / 6) / (1 + 3.8415 / 3) = 0.5,
-    # half 1.96 sqrt(0.25 / 3 + 3.8415 / 36) / 2.2805 = 0.3747. Part a: (1 + 0 + 1 + 1 + 0) / 5 = 0.6, part b twice that.
+    # half 1.96 sqrt(0.25 / 3 + 3.8415 / 36) / 2.2805 = 0.3747. Part a: (1 + 0 + 1 + 1 + 0) / 5 = 0.6, b twice that.
     assert measured.lines() == [
         "model        m",
         "data         d: 3 prompts, 2 at temperature 0.7",

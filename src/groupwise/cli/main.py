@@ -17,6 +17,7 @@ import typer
 
 from groupwise.cli.check import check
 from groupwise.cli.check_reward import check_reward
+from groupwise.cli.compare import compare
 from groupwise.cli.eval import evaluate
 from groupwise.cli.explain import explain
 from groupwise.cli.health import health
@@ -46,6 +47,7 @@ for _name, _verb in (
     ("train", train),
     ("smoke", smoke),
     ("eval", evaluate),
+    ("compare", compare),
     ("score", score),
     ("sample", sample),
     ("explain", explain),
