@@ -22,6 +22,7 @@ from groupwise.cli.eval import evaluate
 from groupwise.cli.explain import explain
 from groupwise.cli.health import health
 from groupwise.cli.init import init
+from groupwise.cli.rate import rate
 from groupwise.cli.replay import replay
 from groupwise.cli.sample import sample
 from groupwise.cli.score import score
@@ -58,6 +59,7 @@ for _name, _verb in (
     ("init", init),
 ):
     app.command(_name)(_verb)
+app.add_typer(rate, name="rate")
 
 
 def _version(wanted: bool) -> None:

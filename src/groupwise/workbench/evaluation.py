@@ -171,6 +171,7 @@ def _of_group(group: Group) -> dict[str, Any]:
     found: dict[str, Any] = {
         "id": group.prompt.id,
         "prompt": group.prompt.text,
+        "messages": None if group.prompt.messages is None else [dict(each) for each in group.prompt.messages],
         "responses": [
             _of_rollout(rollout, verdict)
             for rollout, verdict in zip(group.rollouts_G, group.verdicts_G, strict=True)
