@@ -20,6 +20,7 @@ from groupwise.cli.check_reward import check_reward
 from groupwise.cli.compare import compare
 from groupwise.cli.eval import evaluate
 from groupwise.cli.explain import explain
+from groupwise.cli.export import export
 from groupwise.cli.health import health
 from groupwise.cli.init import init
 from groupwise.cli.rate import rate
@@ -49,6 +50,7 @@ for _name, _verb in (
     ("smoke", smoke),
     ("eval", evaluate),
     ("compare", compare),
+    ("export", export),
     ("score", score),
     ("sample", sample),
     ("explain", explain),
