@@ -24,7 +24,10 @@ Precision = Literal["f32", "f16"]
 
 _ELSEWHERE = "save a folder instead, and give it to llama.cpp's convert_hf_to_gguf.py"
 _GPT2_SPLIT = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-_QWEN2_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN2_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def write_gguf(policy: Policy, file: Path, *, precision: Precision = "f16") -> None:
@@ -144,8 +147,8 @@ def _splitting(policy: Policy) -> str:
     if kind == "BPE" and len(parts) == 2 and parts[0] == by_pattern and not parts[1].get("use_regex", True):
         return "qwen2"
     raise ModelError(
-        f"the tokenizer of {policy.name} cuts text in a way that has no name here, so llama.cpp would read other tokens; "
-        f"{_ELSEWHERE}"
+        f"the tokenizer of {policy.name} cuts text in a way that has no name here, so llama.cpp would read other "
+        f"tokens; {_ELSEWHERE}"
     )
 
 
