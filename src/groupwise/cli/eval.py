@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from groupwise.cli.words import MODEL, SETTINGS
+
+_K: Any = typer.Option(
+    "--k",
+    metavar="K,...",
+    help="pass@k for these, such as 1,4,16, from as many samples; a greedy response is measured beside them.",
+)
 
 
 def evaluate(
@@ -26,14 +32,7 @@ def evaluate(
     data: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Other prompts than prompts.held_out, a JSONL file.")
     ] = None,
-    k: Annotated[
-        str | None,
-        typer.Option(
-            "--k",
-            metavar="K,...",
-            help="pass@k for these, such as 1,4,16, from as many samples; a greedy response is measured beside them.",
-        ),
-    ] = None,
+    k: Annotated[str | None, _K] = None,
     temperature: Annotated[
         float | None, typer.Option(metavar="T", help="Instead of evaluate.temperature; 0 is greedy.")
     ] = None,
