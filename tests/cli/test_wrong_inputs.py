@@ -326,7 +326,7 @@ CASES = {
         words="compare config.yaml", says=("--vary is missing", "objective=grpo")
     ),
     "compare by what is not measured": Case(
-        words="compare config.yaml --vary objective=dapo --metric reward/mean",
+        words="compare config.yaml --vary objective=rloo --metric reward/mean",
         says=("--metric reward/mean is not measured", "eval/pass@1"),
     ),
     "compare an unknown preset": Case(

@@ -63,7 +63,7 @@ def test_each_variant_changes_one_thing_and_nothing_else(project: Path) -> None:
     assert dr_grpo.model_copy(update=same) == base
     assert base.evaluate.every_steps == 1  # steps // 10, at least 1
     assert not base.run.save_model
-    assert planned(project, "objective=dapo", words=("run.save_model=true",))[0].loaded.config.run.save_model
+    assert planned(project, "objective=rloo", words=("run.save_model=true",))[0].loaded.config.run.save_model
 
 
 def test_values_with_commas_of_their_own(project: Path) -> None:
@@ -104,10 +104,10 @@ def test_a_comparison_from_end_to_end(project: Path) -> None:
 
     again = compare(runs, metric=METRIC, folder=project / "out", say=pytest.fail)
     assert again.data() == found.data()
-    more = planned(project, "objective=dr_grpo,dapo", seeds=2)
+    more = planned(project, "objective=dr_grpo,rloo", seeds=2)
     said.clear()
     compare(more, metric=METRIC, folder=project / "out", most=1, say=said.append)
-    assert [line.partition("  ")[2].partition(":")[0] for line in said] == ["objective=dapo, seed 0"]
+    assert [line.partition("  ")[2].partition(":")[0] for line in said] == ["objective=rloo, seed 0"]
     assert (project / "out" / "table.md").read_text().endswith("- 1 of 6 runs have not ended yet.\n")
     by_pass = compare(runs, metric="eval/pass@1", folder=project / "out", say=pytest.fail)
     assert by_pass.outcomes["base"][0].metric == "eval/pass@1"
@@ -174,12 +174,12 @@ def test_runs_of_other_settings_or_data_are_not_mixed(project: Path) -> None:
         (["objective=grpo,,dapo"], (), "give it as key=value,value"),
         (["=grpo"], (), "give it as key=value,value"),
         (["objective=grpo"], (), "changes nothing of .*config.yaml, so there is nothing to compare"),
-        (["objective=dapo", "objective.preset=dapo"], (), "come to the same configuration; leave one out"),
+        (["objective=rloo", "objective.preset=rloo"], (), "come to the same configuration; leave one out"),
         (["objective=gpro"], (), "gpro"),
         (["training.setps=1,2"], (), "did you mean training.steps"),
         (["rollout.group_size=1,2"], (), "rollout.group_size is 1"),
-        (["objective=dapo"], ("prompts.held_out=null",), "prompts.held_out is needed"),
-        (["objective=dapo"], ("evaluate.at_end=false",), "evaluate.at_end stays true"),
+        (["objective=rloo"], ("prompts.held_out=null",), "prompts.held_out is needed"),
+        (["objective=rloo"], ("evaluate.at_end=false",), "evaluate.at_end stays true"),
         (["evaluate.at_end=true,false"], (), "evaluate.at_end stays true"),
         (["method=dpo"], (), "runs are compared of method rl|method is dpo"),
     ],
@@ -192,7 +192,7 @@ def test_what_is_refused(project: Path, vary: list[str], words: tuple[str, ...],
 
 def test_seeds_and_a_metric_that_is_not_there(project: Path) -> None:
     with pytest.raises(ConfigError, match=r"--seeds is 0; at least 1 is needed"):
-        planned(project, "objective=dapo", seeds=0)
+        planned(project, "objective=rloo", seeds=0)
     runs = planned(project, "objective=dr_grpo", seeds=1)
     with pytest.raises(
         ConfigError, match=r"eval/pass@2 is not measured by these runs; there are eval/pass@1, "

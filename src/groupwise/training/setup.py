@@ -99,7 +99,8 @@ class Run:
     def parts(self) -> dict[str, Stateful]:
         """Everything that decides the future beside the weights, by its name in a checkpoint.
 
-        A part with a memory of its own gets a line here. The recorder is the last, since it removes what was written
+        A part with a memory of its own gets a line here. Rewards of evaluation alone have none that matters to training,
+        and may be others when the run is gone on with. The recorder is the last, since it removes what was written
         after the checkpoint, which no other part may object to any more.
         """
         return {
@@ -109,7 +110,6 @@ class Run:
             "updates": self.updater.guard,
             **({} if self.critic is None else {"critic": self.critic}),
             "rewards": self.inputs.rewards,
-            **({} if self._judged_alike else {"evaluation": self.inputs.evaluation}),
             "kl": self.kl,
             "temperature": self.temperature,
             "randomness": ProcessRandomness(),

@@ -140,7 +140,7 @@ class Comparison:
 
     def whole(self, variant: str) -> list[Outcome]:
         """The runs of a variant that reached their last step."""
-        return [each for each in self.outcomes[variant] if each.failure is None]
+        return [each for each in self.outcomes.get(variant, []) if each.failure is None]
 
     def difference(self, variant: str) -> Estimate | None:
         """Last value less the base's over the seeds that both have, with Student's interval; None without any."""
