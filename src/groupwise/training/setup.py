@@ -99,7 +99,7 @@ class Run:
     def parts(self) -> dict[str, Stateful]:
         """Everything that decides the future beside the weights, by its name in a checkpoint.
 
-        A part with a memory of its own gets a line here. Rewards of evaluation alone have none that matters to training,
+        A part with a memory of its own gets a line here. Rewards of evaluation alone have none that training knows of,
         and may be others when the run is gone on with. The recorder is the last, since it removes what was written
         after the checkpoint, which no other part may object to any more.
         """
