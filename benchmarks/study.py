@@ -1,6 +1,6 @@
 """Eight objectives on one task with the same prompts and seeds: writes docs/results/study.md and its curves.
 
-A tiny transformers model is first taught, by plain supervised training, to sort four digits, and stopped while most
+A tiny transformers model is first taught, by plain supervised training, to sort six digits, and stopped while most
 of its answers are wrong. Each objective then trains that model by reward alone: 1 for the right order, 0 otherwise.
 
 python -m benchmarks.study                 # all of it, or what is left of it
@@ -39,10 +39,9 @@ CONFIG = {
 
 
 def numbers() -> tuple[list[str], list[str]]:
-    """Four digits each, to train on and held out; no number is in both."""
-    every = [f"{i:04}" for i in range(10_000)]
-    random.Random(0).shuffle(every)
-    return every[HELD_OUT:], every[:HELD_OUT]
+    """Six digits each, to train on and held out; no number is in both."""
+    chosen = [f"{i:06}" for i in random.Random(0).sample(range(10**6), 10_000)]
+    return chosen[HELD_OUT:], chosen[:HELD_OUT]
 
 
 def row(number: str) -> dict[str, str]:
@@ -64,12 +63,12 @@ def teach(folder: Path) -> float:
     right = 0.0
     for step in range(1, 5001):
         batch = ids[torch.randint(len(ids), (128,), generator=order)]
-        logits = model(batch[:, :-1]).logits[:, 4:]  # what follows "=" is predicted
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 5:].flatten())
+        logits = model(batch[:, :-1]).logits[:, 6:]  # what follows "=" is predicted
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 7:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 20 == 0:
+        if step % 5 == 0:
             right = _right(model, ids[:200])
             if right >= TAUGHT:
                 break
@@ -83,8 +82,8 @@ def teach(folder: Path) -> float:
 def _right(model: torch.nn.Module, ids: torch.Tensor) -> float:
     """Share of numbers whose every digit is the most likely one, given the right ones before it."""
     with torch.no_grad():
-        guessed = model(ids[:, :-1]).logits[:, 4:].argmax(-1)
-    return float((guessed == ids[:, 5:]).all(1).float().mean())
+        guessed = model(ids[:, :-1]).logits[:, 6:].argmax(-1)
+    return float((guessed == ids[:, 7:]).all(1).float().mean())
 
 
 def prepare(folder: Path) -> Path:
@@ -107,7 +106,7 @@ def page(found: Comparison, seeds: int) -> str:
     sentences = "\n".join(f"- {sentence}" for sentence in found.sentences())
     return f"""# Eight objectives on one task
 
-A model of 0.1 M weights is taught by supervision to sort four digits (`4917=` is answered by `1479`) until {TAUGHT:.0%}
+A model of 0.1 M weights is taught by supervision to sort six digits (`491750=` is answered by `014579`) until {TAUGHT:.0%}
 of its greedy answers are right, and then trained by each preset with a reward of 1 for the right order and 0 otherwise:
 {steps} steps of {rollout["prompts_per_step"]} prompts x {rollout["group_size"]} responses, learning rate
 {CONFIG["training"]["learning_rate"]:g} for all, {seeds} seeds; everything else is the preset's own, with its KL leash
@@ -121,7 +120,7 @@ greedy, {start:.1%} before training.
 {sentences}
 - The learning rate was chosen for `grpo` on other seeds and is the same for all, which favours presets that like the
   same one. `dapo`, `gspo` and `ppo` make several updates per batch (16, 4 and 4), so they change more per step; what
-  they gain here is not a gain per update. A task of five tokens with an exact reward says nothing of long answers.
+  they gain here is not a gain per update. A task of seven tokens with an exact reward says nothing of long answers.
 
 The {len(runs)} runs took {sum(o.seconds for o in runs) / 60:.0f} minutes of one thread in all, evaluation left out, on
 {facts["processor"]} ({facts["cores"]} cores, shared with other work). Written by `python -m benchmarks.study` on

@@ -5,7 +5,7 @@ from groupwise.workbench.comparison import Comparison, Outcome
 
 
 def test_the_task() -> None:
-    assert study.row("4917") == {"prompt": "4917=", "answer": "1479"}
+    assert study.row("491750") == {"prompt": "491750=", "answer": "014579"}
     train, held_out = study.numbers()
     assert len(held_out) == study.HELD_OUT
     assert len(set(train) | set(held_out)) == 10_000

@@ -311,15 +311,15 @@ CASES = {
         words="check config.yaml evaluate.rewards=[numerik]", says=("evaluate.rewards[0]", "numeric")
     ),
     "an evaluation reward that is normalised": Case(
-        words="check config.yaml evaluate.rewards=[{name:exact,normalise:group}]",
+        words='check config.yaml evaluate.rewards=[{"name":"exact","normalise":"group"}]',
         says=("evaluate.rewards[0].normalise", "unknown key"),
     ),
     "an evaluation reward of weight 0 behind a gate": Case(
-        words="check config.yaml evaluate.rewards=[{name:numeric,weight:0,gate:{reward:x}}]",
+        words='check config.yaml evaluate.rewards=[{"name":"numeric","weight":0,"gate":{"reward":"x"}}]',
         says=("its weight is 0", "gate"),
     ),
     "an evaluation reward whose column is not there": Case(
-        words="check config.yaml evaluate.rewards=[{name:exact,columns:{answer:gold}}]",
+        words='check config.yaml evaluate.rewards=[{"name":"exact","columns":{"answer":"gold"}}]',
         says=("held_out.jsonl", "'gold'"),
     ),
     "compare without what varies": Case(
@@ -330,7 +330,7 @@ CASES = {
         says=("--metric reward/mean is not measured", "eval/pass@1"),
     ),
     "compare an unknown preset": Case(
-        words="compare config.yaml --vary objective=grpo,dappo", says=("dappo", "did you mean dapo?")
+        words="compare config.yaml --vary objective=grpo,dappo", says=("dappo", "did you mean 'dapo'?")
     ),
     "rate without a second word": Case(words="rate import ratings", says=("FILE",)),
     "rate a file that is not there": Case(

@@ -39,10 +39,10 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Run a configuration and variants of it on the same prompts and seeds, and compare them.
+    """Compare settings: variants of a configuration on the same prompts and seeds.
 
     Writes table.md, results.json and curves.svg. The same command goes on where it was stopped, also several times at
-    once. Models and rollouts are not kept unless run.save_model=true or run.save_rollouts=true is given.
+    once. Models, checkpoints and rollouts are not kept unless run.save_model=true or run.save_rollouts=true is given.
 
     Example: groupwise compare config.yaml --vary objective=grpo,dr_grpo,dapo --seeds 3
     """

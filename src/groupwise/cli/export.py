@@ -32,7 +32,7 @@ def export(
         str, typer.Option(metavar="f16|f32", help="Of the matrices of a .gguf file.")
     ] = "f16",
 ) -> None:
-    """Write a trained model as a Hugging Face folder, a PEFT adapter or a .gguf file.
+    """Write a trained model for Hugging Face, PEFT or llama.cpp.
 
     An adapter is merged into the weights unless --adapter asks for it alone.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from groupwise.checkpoint.save import remove_checkpoint, saved_checkpoints
 from groupwise.config import LoadedConfig, load
 from groupwise.errors import CheckpointError, ConfigError, RunFolderError, TrainingError
 from groupwise.records.replace import replace_file
@@ -150,6 +151,7 @@ def compare(
                 continue
             outcome = _made(planned, metric, say)
             write_outcome(outcome, planned.result)
+            _tidy(planned)
             made += 1
             done = sum(each.result.exists() for each in runs)
             say(
@@ -244,6 +246,13 @@ def _ready(planned: Planned, say: Callable[[str], None]) -> Any:
         except CheckpointError:
             say(f"{planned.name}: begins anew, since it was interrupted before its first checkpoint")
     return assemble(read_inputs(planned.loaded))
+
+
+def _tidy(planned: Planned) -> None:
+    """Remove the checkpoints of a run that has ended, each several times the size of the model."""
+    if not planned.loaded.config.run.save_model:
+        for _, checkpoint in saved_checkpoints(planned.folder.checkpoints_dir):
+            remove_checkpoint(checkpoint)
 
 
 @contextmanager
