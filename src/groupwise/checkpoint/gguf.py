@@ -7,6 +7,7 @@ Hugging Face folder.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 from pathlib import Path
@@ -78,7 +79,8 @@ def write_gguf(policy: Policy, file: Path, *, precision: Precision = "f16") -> N
             f"{file} cannot be written: {error.strerror or error}; free some space or name another file"
         ) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink()
 
 
 def _weights(model: Any, lora: bool) -> tuple[dict[str, torch.Tensor], Any]:
