@@ -107,8 +107,8 @@ def page(found: Comparison, seeds: int) -> str:
     return f"""# Eight objectives on one task
 
 A model of 0.1 M weights is taught by supervision to sort six digits (`491750=` is answered by `014579`) until
-{TAUGHT:.0%} of its greedy answers are right, and then trained by each preset with a reward of 1 for the right order and 0 otherwise:
-{steps} steps of {rollout["prompts_per_step"]} prompts x {rollout["group_size"]} responses, learning rate
+{TAUGHT:.0%} of its greedy answers are right, and then trained by each preset with a reward of 1 for the right order and
+0 otherwise: {steps} steps of {rollout["prompts_per_step"]} prompts x {rollout["group_size"]} responses, learning rate
 {CONFIG["training"]["learning_rate"]:g} for all, {seeds} seeds; everything else is the preset's own, with its KL leash
 and its updates per batch. The base is `grpo`. Held out are {HELD_OUT} numbers that are never trained on; pass@1 is
 greedy, {start:.1%} before training.

@@ -59,7 +59,7 @@ def overlap(groups: Sequence[Group], column: str) -> dict[str, float]:
     columns = [[each[i] if i < len(each) else None for each in references] for i in range(count)]
     found = {"bleu": float(sacrebleu.corpus_bleu(said, columns, force=True).score) / 100}
     for kind in ("1", "2", "L"):
-        values = rouge(said, references, kind=kind)  # type: ignore[arg-type]
+        values = rouge(said, references, kind=kind)
         found[f"rouge_{kind.lower()}"] = float(np.mean([value for value in values if value is not None]))
     return found
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -209,8 +210,11 @@ def write(found: Comparison, folder: Path) -> None:
         "curves.svg": drawn(found),
     }
     for name, text in texts.items():
-        content = text.encode()
-        replace_file(folder / name, lambda file, content=content: file.write(content))
+        replace_file(folder / name, functools.partial(_put, text))
+
+
+def _put(text: str, file: BinaryIO) -> None:
+    file.write(text.encode())
 
 
 def drawn(found: Comparison) -> str:

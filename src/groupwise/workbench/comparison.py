@@ -50,7 +50,7 @@ class Outcome:
     @property
     def final(self) -> float:
         """The last value."""
-        return self.curve[-1][1]
+        return float(self.curve[-1][1])
 
     @property
     def area(self) -> float:
@@ -241,7 +241,7 @@ def _finite(found: Estimate) -> Mapping[str, float | None]:
 
 
 def _mean(outcomes: Sequence[Outcome], name: str) -> float:
-    return sum(getattr(each, name) for each in outcomes) / len(outcomes)
+    return float(sum(getattr(each, name) for each in outcomes)) / len(outcomes)
 
 
 def _findings(outcomes: Sequence[Outcome]) -> str:

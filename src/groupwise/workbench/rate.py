@@ -160,7 +160,7 @@ class Ratings:
     def alpha(self) -> dict[str, float]:
         """Krippendorff's alpha by level of measurement; NaN where it is not defined."""
         values = [list(item.ratings.values()) for item in self.items]
-        return {level: krippendorff_alpha(values, level) for level in ("ordinal", "interval", "nominal")}  # type: ignore[arg-type]
+        return {level: krippendorff_alpha(values, level) for level in ("ordinal", "interval", "nominal")}
 
     def lines(self) -> list[str]:
         """The numbers for people."""
