@@ -105,3 +105,34 @@ def test_rate_from_export_to_import(project: Path, groupwise: Callable[..., Said
     assert "run                   5.00 [5.00, 5.00], mean of 1 to 5" in said.out
     assert json.loads((project / "rated.json").read_text())["means"]["found.json"]["value"] == 2.0
     assert groupwise("rate", "import", "sheet", "ann.csv", "--output", "ann.csv").code == 2
+
+
+def test_every_row_of_an_awkward_file_is_measured_once(project: Path, groupwise: Callable[..., Said]) -> None:
+    # Case e06: a byte order mark, CRLF ends, U+2028 and U+0085 inside texts, a blank line. Case e05: a null answer.
+    rows = [
+        '{"prompt": "a\u2028b", "answer": "1"}',
+        '{"prompt": "c\x85d", "answer": null}',
+        "",
+        '{"prompt": "e", "answer": "3"}',
+    ]
+    (project / "odd.jsonl").write_bytes(("\ufeff" + "\r\n".join(rows) + "\r\n").encode())
+    found = measured(
+        project, groupwise, "config.yaml", "rewards=[exact]", "--data", "odd.jsonl", "--k", "1,2"
+    )
+    assert [prompt["id"] for prompt in found["prompts"]] == ["odd.jsonl:0", "odd.jsonl:1", "odd.jsonl:2"]
+    assert [prompt["prompt"] for prompt in found["prompts"]] == ["a\u2028b", "c\x85d", "e"]
+    assert [r["reward"] for r in found["prompts"][1]["responses"]] == [None, None]
+    assert found["metrics"]["eval/response_count"] == 6
+
+
+def test_a_file_with_other_columns_is_refused_with_the_remedy(
+    project: Path, groupwise: Callable[..., Said]
+) -> None:
+    # Case e04: the published columns of GSM8K without a mapping, and with one.
+    (project / "gsm.jsonl").write_text('{"question": "2 + 2?", "answer": "so #### 4"}\n' * 2)
+    said = groupwise("eval", "config.yaml", "rewards=[numeric]", "--data", "gsm.jsonl")
+    assert said.code == 2
+    assert "no column 'prompt'; the row has question, answer" in said.err
+    assert "prompts.columns: {prompt: question}" in said.err
+    words = ("rewards=[numeric]", "prompts.columns.prompt=question", "--data", "gsm.jsonl")
+    assert groupwise("eval", "config.yaml", *words).code == 0

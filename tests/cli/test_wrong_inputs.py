@@ -284,6 +284,9 @@ CASES = {
         files={"somewhere/config.json": "{}"},
         says=("rewards is empty", "rewards=[numeric]", "--reference"),
     ),
+    "eval of a run that is not there": Case(
+        words="eval runs/frist/one", says=("runs/frist/one", "there is no")
+    ),
     "eval of a model folder without data": Case(
         words="eval somewhere rewards=[numeric]",
         files={"somewhere/config.json": "{}"},

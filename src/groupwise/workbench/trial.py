@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from groupwise.config import LoadedConfig, load
 from groupwise.errors import ConfigError, ModelError, RunFolderError
+from groupwise.model.find import find_model
 
 if TYPE_CHECKING:
     from groupwise.model.load import Policy
@@ -52,6 +53,9 @@ def open_source(
     path = Path(source)
     folder = path if path.is_dir() else None
     if bare and _is_model(path):
+        find_model(
+            _model_name(source), Path.cwd(), key="model"
+        )  # a mistyped run folder is told as what it is
         return load({"model": {"name": _model_name(source)}}, overrides)
     if folder is not None and not (folder / "config.yaml").is_file():
         what = "a model, but no configuration" if (folder / "config.json").is_file() else "no config.yaml"
