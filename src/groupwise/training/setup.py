@@ -181,13 +181,20 @@ class Run:
         )
 
 
-def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed | None = None) -> Run:
+def assemble(
+    inputs: Inputs,
+    *,
+    console: Console | None = None,
+    resumed: Resumed | None = None,
+    prompts: Sequence[Prompt] | None = None,
+) -> Run:
     """Load the model and build every part.
 
     Args:
         inputs: configuration, data and rewards.
         console: where people are told; the terminal by default.
         resumed: the run that is gone on with; None for a new one.
+        prompts: encoded before, to be trained on as they are; those of the inputs by default.
 
     Raises:
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
@@ -196,7 +203,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = _policy(inputs)
-    prompts, held_out, notices = _prompts(inputs, policy)
+    prompts, held_out, notices = _prompts(inputs, policy) if prompts is None else (list(prompts), [], [])
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices += warnings(config).values()
