@@ -129,8 +129,10 @@ def test_struck_out_of_tracebacks(
         "    try:\n        raise OSError('refused ' + os.environ['MY_TOKEN'])\n"
         "    except OSError as error:\n        raise ValueError('asked with ' + os.environ['MY_TOKEN']) from error\n"
     )
-    words = ["train", "model=tiny", "prompts.train=train.jsonl", "rewards=[mine.py:scored]", "run.dir=run"]
-    assert run([*words, "--debug"]) == 2
+    (tmp_path / "config.yaml").write_text(
+        "model: tiny\nprompts: {train: train.jsonl}\nrewards: ['mine.py:scored']\nrun: {dir: run, sinks: []}\n"
+    )
+    assert run(["train", "config.yaml", "--debug"]) == 2
     said = capsys.readouterr()
     assert "Traceback" in said.err
     assert "refused [MY_TOKEN]" in said.err

@@ -94,7 +94,7 @@ def _remembered(folder: Path) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Tensors as bytes, whose pickles are equal where they are."""
     if isinstance(value, torch.Tensor):
-        return (str(value.dtype), tuple(value.shape), value.contiguous().view(torch.uint8).numpy().tobytes())
+        return (str(value.dtype), tuple(value.shape), value.reshape(-1).view(torch.uint8).numpy().tobytes())
     if isinstance(value, dict):
         return [(key, _plain(inner)) for key, inner in value.items()]
     if isinstance(value, list | tuple):

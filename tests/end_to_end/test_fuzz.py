@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import tempfile
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from groupwise.cli.main import run
 from groupwise.config import RunConfig, load
-from groupwise.config.load import known_keys
+from groupwise.config.load import known_keys, leaves
 from groupwise.errors import GroupwiseError
 from groupwise.model.tiny import tiny_tokenizer
 from groupwise.prompts.encode import encode
@@ -27,7 +28,7 @@ from tests.config.test_load import OTHER
 BASE: dict[str, Any] = {
     "model": "tiny",
     "prompts": {"train": "train.jsonl"},
-    "rewards": ["numeric"],
+    "rewards": [{"name": "numeric"}],
     "training": {"steps": 2},
     "run": {"dir": "run", "sinks": []},
 }
@@ -71,7 +72,17 @@ values = st.recursive(
 )
 others = ["rewards.0.name", "rewards.0.settings", "learning_rate", "x"]
 keys = st.sampled_from([*known_keys(), *RunConfig.model_fields, *others])
-sensible = st.sampled_from([(key, value) for key, (value, _) in OTHER.items()])
+
+
+def _pairs(key: str) -> list[tuple[str, Any]]:
+    """A right value that is not the default, with whatever has to go with it, by dotted key."""
+    value, extra = OTHER[key]
+    entry = "rewards.0." if key.startswith("rewards.") else ""
+    beside = [(entry + name, inner) for name, inner in leaves(extra)] if extra else []
+    return [*beside, (key.replace("rewards.", entry) if entry else key, value)]
+
+
+sensible = st.sampled_from([_pairs(key) for key in OTHER])
 
 
 def laid(tree: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
@@ -95,9 +106,13 @@ def laid(tree: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 @st.composite
 def trees(draw: st.DrawFn) -> bytes:
-    """A configuration that is right but for a few settings, or for more than that."""
+    """A configuration of right settings that may not fit together, or with a few that are anything."""
     tree: Any = BASE
-    for key, value in draw(st.lists(st.one_of(st.tuples(keys, values), sensible), min_size=1, max_size=4)):
+    pairs = [pair for chosen in draw(st.lists(sensible, max_size=2)) for pair in chosen]
+    wild = draw(st.integers(0, 2)) == 0
+    if wild:
+        pairs += draw(st.lists(st.tuples(keys, values), min_size=1, max_size=3))
+    for key, value in pairs:
         try:
             tree = laid(tree, key, value)
         except (AttributeError, TypeError, ValueError):  # a date or the like is in the way of JSON
@@ -107,14 +122,14 @@ def trees(draw: st.DrawFn) -> bytes:
     except (yaml.YAMLError, ValueError):
         text = json.dumps(tree, default=str)
     data = text.encode("utf-8", errors="surrogatepass")
-    if draw(st.integers(0, 9)) == 0:  # bytes changed on the way
+    if wild and draw(st.integers(0, 3)) == 0:  # bytes changed on the way
         place = draw(st.integers(0, max(0, len(data) - 1)))
         data = data[:place] + draw(st.binary(max_size=4)) + data[place + 1 :]
     return data
 
 
 texts = st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace"))
-configurations = st.one_of(trees(), trees(), trees(), st.binary(max_size=60), texts)
+configurations = st.one_of(*[trees()] * 8, st.binary(max_size=60), texts)
 
 known = st.sampled_from(["prompt", "answer", "messages", "system", "completion", "role"])
 columns = st.one_of(known, st.text(max_size=5))
@@ -145,14 +160,26 @@ rows = st.one_of(
 )
 
 
+spoken = st.text(min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
+turns = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": spoken}), min_size=1, max_size=2)
+right_rows = st.fixed_dictionaries(
+    {"prompt": st.one_of(spoken, turns), "answer": st.integers(-99, 99).map(str)},
+    optional={"more": plain.filter(lambda value: not isinstance(value, float) or math.isfinite(value))},
+)
+
+
 @st.composite
 def data_files(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A file of rows, most of which are right, by name and content."""
-    lines = []
-    for _ in range(draw(st.integers(0, 4))):
-        row = draw(st.one_of(st.just(json.loads(ROW)), rows))
+    """A file of rows, by name and content: right ones in half of the files, else anything."""
+    lines, right = [], draw(st.booleans())
+    for _ in range(draw(st.integers(int(right), 4))):
+        row = draw(right_rows if right else st.one_of(st.just(json.loads(ROW)), rows))
         lines.append(json.dumps(row, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass"))
-    data = draw(st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\r", b" "])).join(lines)
+    data = draw(st.sampled_from([b"\n", b"\r\n", b"\n\n"] + [b"\r", b" "] * (not right))).join(lines)
+    if right:
+        return "train.jsonl", draw(st.sampled_from([b"", b"\xef\xbb\xbf"])) + data + draw(
+            st.sampled_from([b"", b"\n"])
+        )
     data = draw(st.sampled_from([b"", b"", b"", b"\xef\xbb\xbf", b"[", b"\0"])) + data
     if draw(st.integers(0, 4)) == 0:
         place = draw(st.integers(0, len(data)))
@@ -165,6 +192,8 @@ def data_files(draw: st.DrawFn) -> tuple[str, bytes]:
 @contextlib.contextmanager
 def folder_of(config: bytes, name: str, data: bytes) -> Any:
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        for other in ("held_out.jsonl", "h.jsonl"):
+            Path(other).write_text(ROW, encoding="utf-8")
         Path("config.yaml").write_bytes(config)
         Path(name).write_bytes(data)
         yield Path(place)
@@ -290,8 +319,8 @@ def commanded(*words: str) -> tuple[int, str]:
 @st.composite
 def whole_runs(draw: st.DrawFn) -> list[str]:
     """Settings that are right one by one, for a run of the tiny model."""
-    chosen = draw(st.lists(sensible, min_size=1, max_size=4, unique_by=lambda pair: pair[0]))
-    return [f"{key}={json.dumps(value)}" for key, value in chosen if not key.startswith(("run.", "rewards."))]
+    pairs = [pair for chosen in draw(st.lists(sensible, min_size=1, max_size=3)) for pair in chosen]
+    return [f"{key}={json.dumps(value)}" for key, value in pairs if not key.startswith(("run.", "rewards."))]
 
 
 @pytest.mark.long

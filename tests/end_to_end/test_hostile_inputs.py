@@ -19,7 +19,7 @@ from groupwise.cli.main import run
 from groupwise.model.tiny import write_tiny
 from groupwise.records.rollout_file import read_rollouts
 
-CODE = "open('ran.txt', 'w').write('x')"
+CODE = "import pathlib; pathlib.Path('ran.txt').write_text('x')"
 CONFIGS = {
     "a Python object": 'model: !!python/object/apply:builtins.exec ["{code}"]\n',
     "a Python name": "model: !!python/name:os.system\n",
@@ -209,13 +209,15 @@ def test_no_secret_reaches_what_a_run_writes(place: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["mine.py", f"--token={secrets['HF_TOKEN']}"])
     (place / "mine.py").write_text(
-        "import os, logging\ndef scored(completions):\n"
+        "import os\ndef scored(completions, prompts):\n"
+        "    if not any(prompt.endswith('0') for prompt in prompts):\n        return [0.0] * len(completions)\n"
         "    raise OSError('401 for https://host/?key=' + os.environ['JUDGE_KEY'] + os.environ['WANDB_API_KEY'])\n"
     )
-    words = ("rewards=[numeric, {name: mine.py:scored, on_failure: drop}]", "run.sinks=[tensorboard]")
-    assert train(*words) == 0
-    verdict = read_rollouts(place / "run" / "rollouts" / "step-000001.parquet")[0].group.verdicts_G[0]
-    assert "401 for https://host/?key=[" in (verdict.failure or "")
+    rewards = "rewards=[numeric, {name: mine.py:scored, on_failure: drop}]"
+    assert train(rewards, "rollout.prompts_per_step=3", "run.sinks=[tensorboard]") == 0
+    groups = read_rollouts(place / "run" / "rollouts" / "step-000001.parquet")
+    failures = [verdict.failure for entry in groups for verdict in entry.group.verdicts_G if verdict.failure]
+    assert "401 for https://host/?key=[key]" in failures[0]
     assert "[HF_TOKEN]" in (place / "run" / "manifest.json").read_text()
     for path in (place / "run").rglob("*"):
         if path.is_file():

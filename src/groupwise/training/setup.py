@@ -181,20 +181,13 @@ class Run:
         )
 
 
-def assemble(
-    inputs: Inputs,
-    *,
-    console: Console | None = None,
-    resumed: Resumed | None = None,
-    prompts: Sequence[Prompt] | None = None,
-) -> Run:
+def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed | None = None) -> Run:
     """Load the model and build every part.
 
     Args:
         inputs: configuration, data and rewards.
         console: where people are told; the terminal by default.
         resumed: the run that is gone on with; None for a new one.
-        prompts: encoded before, to be trained on as they are; those of the inputs by default.
 
     Raises:
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
@@ -203,7 +196,7 @@ def assemble(
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = _policy(inputs)
-    prompts, held_out, notices = _prompts(inputs, policy) if prompts is None else (list(prompts), [], [])
+    prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices += warnings(config).values()
@@ -379,6 +372,8 @@ def _new_tokens(config: RunConfig) -> int:
 
 def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt], list[str]]:
     """Training and held-out prompts as token ids, and what to tell of them."""
+    if inputs.prompts is not None:
+        return list(inputs.prompts), [], []
     config = inputs.config
     new_tokens = _new_tokens(config)
     limit = config.prompts.max_prompt_tokens or policy.context_tokens - new_tokens

@@ -145,32 +145,32 @@ def _unknown(completions: Sequence[str], **columns: Any) -> list[None]:
 
 
 def _settings_of(resumed: Sequence[Mapping[str, Any]], step: int) -> tuple[list[str], str | None]:
-    """Settings that a step was computed with and that are not in the run's first configuration, as `key=value`.
+    """Settings that a step was computed with where they differ from the run's configuration, which is that of its end.
 
     Args:
         resumed: the manifest's field, the earliest resumption first.
         step: from 1.
 
     Returns:
-        The settings; and the name of one that was changed between two updates of the step, or None.
+        The settings as `key=value`; and one that was changed between two updates of the step, or None.
     """
     from groupwise.checkpoint.manifest import Position
 
-    def of(changed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def changed(entry: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         matters = ("training.", "model.", "rollout.", "evaluate.pass_reward")
-        return {key: each["now"] for key, each in changed.items() if key.startswith(matters)}
+        return {key: each for key, each in entry["changed"].items() if key.startswith(matters)}
 
-    lives = [(Position(0), {})]
-    lives += [(Position.of(entry["at"]) or Position(0), of(entry["changed"])) for entry in resumed]
+    begun = [Position.of(entry["at"]) or Position(0) for entry in resumed]
     # Each life of a run removes what others had written after where it begins.
-    begun, settings = next(life for life in reversed(lives) if life[0].step < step)
-    lives = [life for life in lives if life[0] < begun]
+    life = next((i for i in reversed(range(len(begun))) if begun[i].step < step), -1)
+    settings = {
+        key: each["before"] for entry in reversed(resumed[life + 1 :]) for key, each in changed(entry).items()
+    }
     mixed = None
-    if begun.step == step - 1 and begun.update:
-        before = lives[-1][1]
-        mixed = next((key for key in {**before, **settings} if before.get(key) != settings.get(key)), None)
-    words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    return words, None if mixed is None else f"another {mixed}"
+    while life >= 0 and mixed is None and begun[life].step == step - 1 and begun[life].update:
+        mixed = next((f"another {key}" for key in changed(resumed[life])), None)
+        life -= 1
+    return [f"{key}={json.dumps(value)}" for key, value in settings.items()], mixed
 
 
 def _logged(folder: RunFolder, step: int) -> Mapping[str, float]:
@@ -214,7 +214,8 @@ def _assembled(
     inputs = read_inputs(
         LoadedConfig(config=alone, origins=loaded.origins, base=loaded.base), rewards=rewards, train=rows
     )
-    return assemble(inputs, console=Console(quiet=True), prompts=[g.group.prompt for g in groups])
+    inputs = replace(inputs, prompts=[g.group.prompt for g in groups])
+    return assemble(inputs, console=Console(quiet=True))
 
 
 def _restored(run: Run, folder: RunFolder, step: int, *, scored: bool) -> str | None:
