@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -370,5 +371,6 @@ def _values(text: str) -> Iterator[str]:
 
 
 def _file_name(variant: str) -> str:
-    """A folder's name for a variant."""
-    return re.sub(r"[^\w.=+-]+", "_", variant)[:100]
+    """A folder's name for a variant; with a few digits of its hash where it had to be changed."""
+    name = re.sub(r"[^\w.=+-]+", "_", variant)[:80]
+    return name if name == variant else f"{name}-{hashlib.sha256(variant.encode()).hexdigest()[:6]}"
