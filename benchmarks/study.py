@@ -34,7 +34,7 @@ CONFIG = {
     "rewards": ["exact"],
     "objective": "grpo",
     "rollout": {"prompts_per_step": 8, "group_size": 16, "max_new_tokens": 8},
-    "training": {"steps": 60, "learning_rate": 5.0e-4},
+    "training": {"steps": 60, "learning_rate": 1.0e-3},
 }
 
 

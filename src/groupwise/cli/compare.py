@@ -39,7 +39,9 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Compare settings: variants of a configuration on the same prompts and seeds.
+    """Compare variants of a configuration over seeds.
+
+    Runs of one seed have the same prompts in the same order.
 
     Writes table.md, results.json and curves.svg. The same command goes on where it was stopped, also several times at
     once. Models, checkpoints and rollouts are not kept unless run.save_model=true or run.save_rollouts=true is given.
