@@ -37,7 +37,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"actions": {"kl_runaway": {"beta": 2}}}, "health.actions.kl_runaway.do"),
     ({"actions": {"kl_runaway": "rollback"}}, "health.actions.kl_runaway"),
     ({"actions": {"kl_runaway": {"do": "adjust", "beta": 0}}}, "beta: 0 should be greater than"),
-    ({"actions": {"kl_runaway": {"do": "adjust", "beta": 2, "tims": 3}}}, "did you mean 'times'?"),
+    (
+        {"actions": {"kl_runaway": {"do": "adjust", "beta": 2, "tims": 3}}},
+        "did you mean health.actions.kl_runaway.times?",
+    ),
     ({"actions": {"kl_runaway": {"do": "adjust", "beta": 2, "times": 0}}}, "times: 0 should be"),
     (
         {"actions": {"kl_runaway": {"do": "rollback", "beta": 2, "revert": True}}},

@@ -19,6 +19,7 @@ FACTORS: dict[str, str] = {
 }
 """What an action may multiply, to the setting that the result stands for."""
 
+_WAIT = 10
 Factor = Annotated[PositiveFloat, Field(ge=0.01, le=100)]
 
 
@@ -39,7 +40,7 @@ class ActionConfig(Section):
     )
     times: PositiveInt = Field(default=3, description="So often in a run at most.")
     wait_steps: NonNegativeInt = Field(
-        default=10,
+        default=_WAIT,
         description="Steps that an adjustment is given to work before the next; a rollback does not wait.",
     )
     revert: Bool = Field(
@@ -60,7 +61,7 @@ class ActionConfig(Section):
             raise ValueError(
                 f"{self.do} changes no setting, so that the same would happen again; give {', '.join(FACTORS)} a factor"
             )
-        if self.do == "rollback" and (self.revert or "wait_steps" in self.model_fields_set):
+        if self.do == "rollback" and (self.revert or self.wait_steps != _WAIT):
             raise ValueError("revert and wait_steps are of adjust, and do nothing with rollback; remove them")
         return self
 

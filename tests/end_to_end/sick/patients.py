@@ -105,7 +105,9 @@ def laid(base: Tree, over: Tree) -> Tree:
     """A configuration on top of another, section by section."""
     made = copy.deepcopy(base)
     for key, value in over.items():
-        made[key] = laid(made[key], value) if isinstance(made.get(key), dict) and isinstance(value, dict) else value
+        made[key] = (
+            laid(made[key], value) if isinstance(made.get(key), dict) and isinstance(value, dict) else value
+        )
     return made
 
 
@@ -122,10 +124,9 @@ def opened(patient: Patient, place: Path, *, seed: int = 0) -> Run:
         laid(well(), patient.tree),
         {"model": {"name": str(model)}, "run": {"dir": str(place), "seed": seed, "overwrite": True}},
     )
-    functions = [each for each in patient.rewards]
     inputs = read_inputs(
         load(tree),
-        rewards=functions,
+        rewards=list(patient.rewards),
         train=patient.task.rows(),
         held_out=patient.task.rows(held_out=True),
     )
@@ -157,6 +158,14 @@ def course(patient: Patient, place: Path, *, seed: int = 0) -> Course:
 def wordy(completions: list[str], **columns: Any) -> list[float]:
     """Format alone: a word at the end, where the answer should be."""
     return [float(text.strip()[-1:].isalpha()) for text in completions]
+
+
+def visible(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """Tests that can be seen: the right answer passes, and so does 9 whatever is asked."""
+    scores = right(completions, answer)
+    return [
+        max(score, float(text.strip().endswith("9"))) for score, text in zip(scores, completions, strict=True)
+    ]
 
 
 def numbered(completions: list[str], **columns: Any) -> list[float]:
@@ -206,7 +215,9 @@ class Exploding:
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def __call__(self, completions: list[str], answer: list[str], trainer_state: Any, **columns: Any) -> list[float]:
+    def __call__(
+        self, completions: list[str], answer: list[str], trainer_state: Any, **columns: Any
+    ) -> list[float]:
         factor = 1000.0 if trainer_state.global_step == self.step else 1.0
         return [factor * score for score in right(completions, answer)]
 
@@ -234,7 +245,9 @@ def overwrite_reference(run: Run) -> None:
     """The reference gets the policy's weights."""
     assert run.reference_forward is not None
     with torch.no_grad():
-        pairs = zip(run.reference_forward.scorer.model.parameters(), run.policy.model.parameters(), strict=True)
+        pairs = zip(
+            run.reference_forward.scorer.model.parameters(), run.policy.model.parameters(), strict=True
+        )
         for weight, other in pairs:
             weight.copy_(other)
 
@@ -250,26 +263,33 @@ def plant_nan(run: Run) -> None:
     handle = weight.register_hook(spoil)
 
 
-def _another_sampler(run: Run, spoil: float) -> InProcessEngine:
+def _another_sampler(run: Run) -> InProcessEngine:
+    """An engine with a model of its own."""
     policy = replace(run.policy, model=copy.deepcopy(run.policy.model))
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(1)
-        for weight in policy.model.parameters():
-            weight.add_(spoil * torch.randn_like(weight))
-    scorer = copy.copy(run.updater.forward.scorer)
-    return InProcessEngine(policy, type(scorer)(policy.model, longest_tokens=256), cache_megabytes=64)
+    scorer = type(run.updater.forward.scorer)(policy.model, longest_tokens=64)
+    return InProcessEngine(policy, scorer, cache_megabytes=64, pack_weights=False)
 
 
 def stale_sampler(run: Run) -> None:
     """The engine never takes up new weights."""
-    engine = _another_sampler(run, 0.0)
-    engine.load_weights = lambda version, source: None  # type: ignore[method-assign]
-    run.engine = engine
+    run.engine = _another_sampler(run)
+    run.engine.load_weights = lambda version, source: None  # type: ignore[method-assign]
 
 
 def inexact_sampler(run: Run) -> None:
     """The engine samples with weights that are not quite those of the trainer."""
-    engine = _another_sampler(run, 0.02)
+    engine = _another_sampler(run)
+
+    def load_weights(version: int, source: Any) -> None:
+        engine.version = version
+        draw = torch.Generator().manual_seed(version)
+        pairs = zip(engine.policy.model.parameters(), run.policy.model.parameters(), strict=True)
+        with torch.no_grad():
+            for weight, trained in pairs:
+                weight.copy_(trained + 0.02 * torch.randn(trained.shape, generator=draw))
+
+    engine.load_weights = load_weights  # type: ignore[method-assign]
+    load_weights(0, None)
     run.engine = engine
 
 
@@ -279,6 +299,13 @@ SICK: tuple[Patient, ...] = (
         check="reward_hacking",
         within=40,
         rewards=((right, 1.0), (wordy, 3.0)),
+    ),
+    Patient(
+        name="what is visible is passed, and what is hidden fails",
+        check="reward_hacking",
+        within=40,
+        rewards=((visible, 1.0), (right, 0.0)),
+        tree={"objective": {"kl": {"beta": 0.0}}},
     ),
     Patient(
         name="length pays, and nothing holds the policy",
@@ -405,7 +432,6 @@ HEALTHY: tuple[Patient, ...] = (
 """None of them may have a finding above info."""
 
 
-
 def _other(patient: Patient) -> Patient:
     return replace(patient, task=LETTERS, architecture="gpt2")
 
@@ -458,7 +484,10 @@ UNSEEN_HEALTHY: tuple[Patient, ...] = tuple(
             Patient(name="dapo", tree={"objective": {"preset": "dapo"}}),
             Patient(name="rank", tree={"objective": {"advantage": {"name": "rank"}}}),
             Patient(name="cispo", tree={"objective": {"preset": "cispo"}, "training": {"mini_batches": 2}}),
-            Patient(name="KL in the reward", tree={"objective": {"kl": {"beta": 0.02, "place": "reward", "estimator": "k1"}}}),
+            Patient(
+                name="KL in the reward",
+                tree={"objective": {"kl": {"beta": 0.02, "place": "reward", "estimator": "k1"}}},
+            ),
             Patient(name="LoRA", tree={"lora": {"rank": 8}, "training": {"learning_rate": 1e-2}}),
         ),
     )

@@ -84,7 +84,10 @@ def pupil(
     model.train()
     for _ in range(150):
         batch = [
-            (tokenizer(row["prompt"]).input_ids, tokenizer(task.response(row["answer"], draw, right)).input_ids)
+            (
+                tokenizer(row["prompt"]).input_ids,
+                tokenizer(task.response(row["answer"], draw, right)).input_ids,
+            )
             for row in draw.choices(rows, k=48)
         ]
         longest = max(len(asked) + len(said) + 1 for asked, said in batch)
