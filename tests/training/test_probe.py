@@ -36,16 +36,16 @@ def test_a_frozen_reference_does_not_move(tiny_run: Callable[..., Run], lora: An
 def test_a_reference_that_is_overwritten_is_found(tiny_run: Callable[..., Run]) -> None:
     run = tiny_run(objective={"kl": {"beta": 0.1}}, training={"steps": 4}, health={"probe_steps": 2})
     assert run.reference_forward is not None
-    plain = run.begin
+    plain = run.temperature.begin
 
-    def begin(step: int) -> None:
-        plain(step)
+    def begin(step: int, **given: Any) -> float:
         if step == 2 and run.reference_forward is not None:
             with torch.no_grad():
                 for weight in run.reference_forward.scorer.model.parameters():
                     weight.mul_(1.1)
+        return plain(step, **given)
 
-    run.begin = begin  # type: ignore[method-assign]
+    run.temperature.begin = begin  # type: ignore[method-assign]
     train(run)
     found = drifts(run)
     assert found[2] == 0

@@ -1,6 +1,5 @@
 """A real run goes back to when it was healthy: what returns, what goes on, what is written, and that it repeats."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,17 +64,17 @@ def resumed(folder: Path, name: str) -> Run:
 def test_weights_and_moments_go_back_and_the_rest_goes_on(tmp_path: Path) -> None:
     run = made(tmp_path / "run", sections(tmp_path))
     seen: dict[int, dict[str, Any]] = {}
-    plain = run.begin
+    plain = run.temperature.begin
 
-    def begin(step: int) -> None:
-        plain(step)
+    def begin(step: int, **given: Any) -> float:
         seen[step] = {
             "weights": [p.detach().clone() for p in run.optimizer.parameters],
             "moments": {k: v["exp_avg"].clone() for k, v in run.optimizer.state()["moments"].items()},
             "order": run.order.state(),
         }
+        return plain(step, **given)
 
-    run.begin = begin  # type: ignore[method-assign]
+    run.temperature.begin = begin  # type: ignore[method-assign]
     train(run)
     # Step 5 is found ill, and the last healthy checkpoint is of step 4: step 6 begins as step 5 began.
     for before, after in zip(seen[4]["weights"], seen[5]["weights"], strict=True):
@@ -150,13 +149,13 @@ def test_the_start_is_healthy_too(tmp_path: Path) -> None:
     run = made(tmp_path / "run", sections(tmp_path, step=1))
     first = [p.detach().clone() for p in run.optimizer.parameters]
     kept: list[list[torch.Tensor]] = []
-    plain = run.begin
+    plain = run.temperature.begin
 
-    def begin(step: int) -> None:
-        plain(step)
+    def begin(step: int, **given: Any) -> float:
         kept.append([p.detach().clone() for p in run.optimizer.parameters])
+        return plain(step, **given)
 
-    run.begin = begin  # type: ignore[method-assign]
+    run.temperature.begin = begin  # type: ignore[method-assign]
     train(run)
     assert all(torch.equal(a, b) for a, b in zip(first, kept[1], strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first, kept[2], strict=True))
@@ -172,14 +171,14 @@ def test_with_an_adapter_and_a_critic(tmp_path: Path) -> None:
     run = made(tmp_path / "run", tree)
     assert run.critic is not None
     seen: list[Any] = []
-    plain = run.begin
+    plain = run.temperature.begin
 
-    def begin(step: int) -> None:
-        plain(step)
+    def begin(step: int, **given: Any) -> float:
         assert run.critic is not None
         seen.append({k: v.clone() for k, v in run.critic.state()["weights"].items()})
+        return plain(step, **given)
 
-    run.begin = begin  # type: ignore[method-assign]
+    run.temperature.begin = begin  # type: ignore[method-assign]
     train(run)
     assert all(torch.equal(seen[4][k], seen[5][k]) for k in seen[4])
     assert not all(torch.equal(seen[5][k], seen[6][k]) for k in seen[5])
@@ -187,13 +186,13 @@ def test_with_an_adapter_and_a_critic(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_not_gone_back_to(tmp_path: Path) -> None:
     run = made(tmp_path / "run", sections(tmp_path))
-    plain: Callable[[int], None] = run.begin
+    plain = run.temperature.begin
 
-    def begin(step: int) -> None:
-        plain(step)
+    def begin(step: int, **given: Any) -> float:
         if step == 4:
             (run.folder.checkpoints_dir / "step-000004" / "weights.safetensors").write_bytes(b"")
+        return plain(step, **given)
 
-    run.begin = begin  # type: ignore[method-assign]
+    run.temperature.begin = begin  # type: ignore[method-assign]
     train(run)
     assert read_actions(run.folder.health_file)[0].to_step == 2

@@ -44,10 +44,10 @@ class Patient:
     """How bad it has to be called at least."""
     tree: Tree = field(default_factory=dict)
     """Sections that are laid on those of a run that is well."""
-    rewards: Sequence[Reward | tuple[Reward, float]] = (right,)
+    rewards: Sequence[Reward | tuple[Reward, Any]] = (right,)
     """What it is trained on."""
-    plant: Callable[[Run], None] | None = None
-    """Does something to the run before its first step."""
+    plant: Callable[[Run], Run] | None = None
+    """What is done to the run before its first step."""
     task: Task = DIGITS
     """What is asked."""
     architecture: Architecture = "llama"
@@ -92,9 +92,9 @@ def well() -> Tree:
     """A run that learns."""
     return {
         "rollout": {"prompts_per_step": 6, "group_size": 8, "max_new_tokens": 12},
-        "objective": {"kl": {"beta": 0.02}},
-        "training": {"steps": 40, "learning_rate": 1e-3},
-        "evaluate": {"every_steps": 10},
+        "objective": {"kl": {"beta": 0.1}},
+        "training": {"steps": 40, "learning_rate": 5e-4},
+        "evaluate": {"every_steps": 10, "temperature": 1.0, "samples": 2},
         "checkpoint": {"save": False},
         "health": {"probe_steps": 10},
         "run": {"sinks": [], "save_rollouts": False, "save_model": False},
@@ -131,9 +131,7 @@ def opened(patient: Patient, place: Path, *, seed: int = 0) -> Run:
         held_out=patient.task.rows(held_out=True),
     )
     run = assemble(inputs, console=Console(quiet=True))
-    if patient.plant is not None:
-        patient.plant(run)
-    return run
+    return run if patient.plant is None else patient.plant(run)
 
 
 def course(patient: Patient, place: Path, *, seed: int = 0) -> Course:
@@ -161,10 +159,11 @@ def wordy(completions: list[str], **columns: Any) -> list[float]:
 
 
 def visible(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
-    """Tests that can be seen: the right answer passes, and so does 9 whatever is asked."""
+    """Tests that can be seen: the right answer passes, and so do 7, 8 and 9 whatever is asked."""
     scores = right(completions, answer)
     return [
-        max(score, float(text.strip().endswith("9"))) for score, text in zip(scores, completions, strict=True)
+        max(score, float(text.strip()[-1:] in tuple("789")))
+        for score, text in zip(scores, completions, strict=True)
     ]
 
 
@@ -183,9 +182,10 @@ def the(completions: list[str], **columns: Any) -> list[float]:
     return [text.count("the") / 4 for text in completions]
 
 
-def any_digit(completions: list[str], **columns: Any) -> list[float]:
-    """All too easy: what nine in ten responses do anyway, but not quite all."""
-    return [float(text.strip()[-1:] not in "37") for text in completions]
+def easy(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """All too easy: on eight of ten prompts whatever is said is right."""
+    scores = right(completions, answer)
+    return [score if wanted in "37" else 1.0 for score, wanted in zip(scores, answer, strict=True)]
 
 
 def impossible(completions: list[str], **columns: Any) -> list[float]:
@@ -225,18 +225,19 @@ class Exploding:
 # What is done to a run itself.
 
 
-def after(step: int, act: Callable[[Run], None]) -> Callable[[Run], None]:
+def after(step: int, act: Callable[[Run], None]) -> Callable[[Run], Run]:
     """Do something when so many steps are finished."""
 
-    def plant(run: Run) -> None:
-        plain = run.begin
+    def plant(run: Run) -> Run:
+        plain = run.temperature.begin  # asked at the beginning of every step
 
-        def begin(done: int) -> None:
-            plain(done)
+        def begin(done: int, **given: Any) -> float:
             if done == step:
                 act(run)
+            return plain(done, **given)
 
-        run.begin = begin  # type: ignore[method-assign]
+        run.temperature.begin = begin  # type: ignore[method-assign]
+        return run
 
     return plant
 
@@ -270,13 +271,14 @@ def _another_sampler(run: Run) -> InProcessEngine:
     return InProcessEngine(policy, scorer, cache_megabytes=64, pack_weights=False)
 
 
-def stale_sampler(run: Run) -> None:
+def stale_sampler(run: Run) -> Run:
     """The engine never takes up new weights."""
-    run.engine = _another_sampler(run)
-    run.engine.load_weights = lambda version, source: None  # type: ignore[method-assign]
+    engine = _another_sampler(run)
+    engine.load_weights = lambda version, source: None  # type: ignore[method-assign]
+    return replace(run, engine=engine)
 
 
-def inexact_sampler(run: Run) -> None:
+def inexact_sampler(run: Run) -> Run:
     """The engine samples with weights that are not quite those of the trainer."""
     engine = _another_sampler(run)
 
@@ -290,7 +292,7 @@ def inexact_sampler(run: Run) -> None:
 
     engine.load_weights = load_weights  # type: ignore[method-assign]
     load_weights(0, None)
-    run.engine = engine
+    return replace(run, engine=engine)
 
 
 SICK: tuple[Patient, ...] = (
@@ -299,13 +301,15 @@ SICK: tuple[Patient, ...] = (
         check="reward_hacking",
         within=40,
         rewards=((right, 1.0), (wordy, 3.0)),
+        tree={"rollout": {"prompts_per_step": 12, "group_size": 4}},
     ),
     Patient(
         name="what is visible is passed, and what is hidden fails",
         check="reward_hacking",
         within=40,
         rewards=((visible, 1.0), (right, 0.0)),
-        tree={"objective": {"kl": {"beta": 0.0}}},
+        tree={"rollout": {"prompts_per_step": 12, "group_size": 4}, "objective": {"kl": {"beta": 0.0}}},
+        knows=0.2,
     ),
     Patient(
         name="length pays, and nothing holds the policy",
@@ -313,7 +317,11 @@ SICK: tuple[Patient, ...] = (
         within=40,
         severity=Severity.INFO,
         rewards=(long,),
-        tree={"rollout": {"max_new_tokens": 40}, "objective": {"kl": {"beta": 0.0}}},
+        tree={
+            "rollout": {"max_new_tokens": 24},
+            "objective": {"kl": {"beta": 0.0}},
+            "training": {"steps": 30},
+        },
     ),
     Patient(
         name="beta a thousand times too large",
@@ -338,9 +346,22 @@ SICK: tuple[Patient, ...] = (
         check="entropy_collapse",
         within=15,
         tree={"rollout": {"temperature": 0.1}, "training": {"steps": 20}},
+        knows=0.0,
     ),
-    Patient(name="prompts all too easy", check="dead_groups", within=10, rewards=(any_digit,)),
-    Patient(name="prompts all too hard", check="dead_groups", within=5, rewards=(impossible,)),
+    Patient(
+        name="prompts all too easy",
+        check="dead_groups",
+        within=10,
+        rewards=(easy,),
+        tree={"training": {"steps": 20}},
+    ),
+    Patient(
+        name="prompts all too hard",
+        check="dead_groups",
+        within=5,
+        rewards=(impossible,),
+        tree={"training": {"steps": 12}},
+    ),
     Patient(
         name="reference overwritten",
         check="reference_drift",
@@ -351,12 +372,12 @@ SICK: tuple[Patient, ...] = (
     Patient(
         name="a reward that can be had again and again, without KL",
         check="repetition",
-        within=40,
+        within=20,
         rewards=(the,),
         tree={
             "rollout": {"max_new_tokens": 24},
             "objective": {"kl": {"beta": 0.0}},
-            "training": {"learning_rate": 3e-3},
+            "training": {"learning_rate": 3e-3, "steps": 20},
         },
     ),
     Patient(
@@ -370,7 +391,13 @@ SICK: tuple[Patient, ...] = (
             "evaluate": {"every_steps": None},
         },
     ),
-    Patient(name="stale sampler", check="stale_rollouts", within=10, plant=stale_sampler),
+    Patient(
+        name="stale sampler",
+        check="stale_rollouts",
+        within=10,
+        plant=stale_sampler,
+        tree={"training": {"steps": 12}},
+    ),
     Patient(
         name="inexact sampler",
         check="sampler_mismatch",
@@ -389,7 +416,7 @@ SICK: tuple[Patient, ...] = (
         name="cut off before the answer",
         check="truncation",
         within=10,
-        tree={"rollout": {"max_new_tokens": 1}, "training": {"steps": 12}},
+        tree={"rollout": {"max_new_tokens": 2}, "training": {"steps": 12, "learning_rate": 1e-5}},
     ),
     Patient(
         name="one batch with rewards a thousand times as large",
@@ -405,13 +432,13 @@ SICK: tuple[Patient, ...] = (
         name="forty updates on each batch",
         check="ratio_extremes",
         within=10,
-        tree={"training": {"updates_per_batch": 10, "mini_batches": 4, "learning_rate": 3e-3, "steps": 12}},
+        tree={"training": {"updates_per_batch": 10, "mini_batches": 4, "learning_rate": 3e-3, "steps": 8}},
     ),
     Patient(
         name="a reward that raises on words",
         check="reward_failures",
         within=3,
-        rewards=(broken,),
+        rewards=((broken, {"on_failure": "drop"}),),
         tree={"training": {"steps": 10}},
     ),
 )
@@ -420,12 +447,12 @@ SICK: tuple[Patient, ...] = (
 HEALTHY: tuple[Patient, ...] = (
     Patient(name="grpo"),
     Patient(name="grpo without a reference", tree={"objective": {"kl": {"beta": 0.0}}}),
-    Patient(name="dr_grpo", tree={"objective": {"preset": "dr_grpo", "kl": {"beta": 0.02}}}),
-    Patient(name="rloo", tree={"objective": {"preset": "rloo", "kl": {"beta": 0.02}}}),
-    Patient(name="gspo", tree={"objective": {"preset": "gspo"}}),
+    Patient(name="dr_grpo", tree={"objective": {"preset": "dr_grpo", "kl": {"beta": 0.1}}}),
+    Patient(name="rloo", tree={"objective": {"preset": "rloo", "kl": {"beta": 0.1}}}),
+    Patient(name="gspo", tree={"objective": {"preset": "gspo", "kl": {"beta": 0.1}}}),
     Patient(name="reinforce++", tree={"objective": {"preset": "reinforce_plus_plus"}}),
     Patient(name="two passes of two updates", tree={"training": {"updates_per_batch": 2, "mini_batches": 2}}),
-    Patient(name="LoRA", tree={"lora": {"rank": 8}, "training": {"learning_rate": 1e-2}}),
+    Patient(name="LoRA", tree={"lora": {"rank": 8}, "training": {"learning_rate": 3e-3}}),
     Patient(name="larger groups", tree={"rollout": {"prompts_per_step": 4, "group_size": 16}}),
     Patient(name="ppo", tree={"objective": {"preset": "ppo"}, "critic": {"learning_rate": 1e-3}}),
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from groupwise.model.reading import quiet
 from groupwise.model.tiny import Architecture, build_tiny
 
 _FILLERS = (" the", " answer", " is", " of", " and", " number")
@@ -101,6 +102,7 @@ def pupil(
         model(input_ids=ids, labels=labels).loss.backward()
         optimizer.step()
     folder = root / f"{task.name}-{architecture}-{seed}-{right}"
-    model.eval().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with quiet():
+        model.eval().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     return folder

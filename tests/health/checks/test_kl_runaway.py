@@ -16,6 +16,11 @@ def test_a_jump_is_many_times_the_median_of_before() -> None:
     # Median of ten steps 0.02; five times that is 0.1.
     before = [0.02] * 10
     assert kinds(kl_runaway(history(11, {"kl/token_mean": [*before, 0.11]}), FACTS)) == [("jump", "warning")]
+    # A steady rise is none, however far it goes: that of a warm-up, as the fourth power of the steps, gives 0.051 at
+    # step 20, 16 times the median of the steps before, (20 / 10)^4.
+    warm_up = [3.2e-7 * step**4 for step in range(1, 31)]
+    for steps in range(1, 31):
+        assert kl_runaway(history(steps, {"kl/token_mean": warm_up[:steps]}), FACTS) == []
     assert kl_runaway(history(11, {"kl/token_mean": [*before, 0.09]}), FACTS) == []
     # Near 0 a ratio means nothing: 0.04 is twenty times 0.002, and still small.
     assert kl_runaway(history(11, {"kl/token_mean": [*([0.002] * 10), 0.04]}), FACTS) == []

@@ -13,19 +13,22 @@ def kl_runaway(
     *,
     token_limit: float = 0.8,
     jump: float = 5.0,
+    sudden: float = 2.0,
     jump_above: float = 0.05,
     window: int = 20,
 ) -> list[Finding]:
     """KL per token above a limit, or at many times what it was.
 
     Judges by `kl/token_mean`. The limit is the one that guides to GRPO give, at which text falls apart. A jump is
-    judged against the median of the steps before, so that a slow rise, which is what training does, is none.
+    judged against the median of the steps before and the largest of the last three, so that a steady rise, which is what
+    training does, is none: KL grows as the square of the way gone, and as its fourth power in a warm-up.
 
     Args:
         history: the metrics.
         facts: of the run; not used.
         token_limit: nats per token that are too much.
-        jump: so many times the median of the steps before is sudden.
+        jump: so many times the median of the steps before is a jump.
+        sudden: so many times the largest of the last three steps it has to be as well.
         jump_above: nats per token below which nothing is called a jump, since near 0 ratios mean nothing.
         window: steps that the median is of; a jump needs half as many.
 
@@ -54,7 +57,8 @@ def kl_runaway(
                 evidence=evidence | {"token_limit": token_limit},
             )
         ]
-    if len(before) >= window // 2 and now > jump_above and now > jump * usual:
+    latest = max(before[-3:], default=0.0)
+    if len(before) >= window // 2 and now > jump_above and now > jump * usual and now > sudden * latest:
         return [
             _finding(
                 history,
