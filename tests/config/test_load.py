@@ -137,7 +137,22 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "health.add": (["checks.py:mine"], {}),
     "health.thresholds": ({"kl_runaway": {"token_limit": 0.5}}, {}),
     "health.stop": (["kl_runaway"], {}),
-    "health.actions": ({"kl_runaway": {"do": "adjust", "learning_rate": 0.5}}, {}),
+    "health.actions": (
+        {
+            "kl_runaway": {
+                "do": "adjust",
+                "learning_rate": 0.5,
+                "beta": 2.0,
+                "temperature": 1.1,
+                "severity": "critical",
+                "times": 2,
+                "wait_steps": 5,
+                "revert": True,
+                "then": "stop",
+            }
+        },
+        {},
+    ),
     "run.dir": ("runs/one", {}),
     "run.base": ("/somewhere", {}),
     "run.seed": (7, {}),

@@ -107,7 +107,7 @@ class Watch:
         self.back: int | None = None
         self._history = History()
         self._open: dict[str, tuple[Finding, int]] = {}
-        self._now: tuple[int, list[Finding]] = (0, [])
+        self._now: tuple[int, list[Finding]] = (-1, [])
 
     @property
     def findings(self) -> list[Finding]:

@@ -22,6 +22,7 @@ from groupwise.checkpoint.save import (
 from groupwise.checkpoint.state import Stateful
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.errors import CheckpointError, TrainingError
+from groupwise.health.actions import Actions
 from groupwise.health.metric import Metric
 from groupwise.health.watch import Watch
 from groupwise.model.load import Policy
@@ -53,7 +54,7 @@ class Keeper:
     """
 
     def __init__(
-        self, folder: RunFolder, config: CheckpointConfig, policy: Policy, *, goes_back: bool = False
+        self, folder: RunFolder, config: CheckpointConfig, policy: Policy, *, actions: Actions | None = None
     ) -> None:
         """Take the places; nothing is written yet.
 
@@ -61,14 +62,16 @@ class Keeper:
             folder: of the run.
             config: when checkpoints are written, and which stay.
             policy: whose weights they hold.
-            goes_back: the run may go back to one, so that two healthy ones stay, and that of the start holds weights.
+            actions: that may go back to one, for which two healthy ones stay, and that of the start holds weights.
         """
         self.step = 0
         self.batch: BatchInUse | None = None
         self.saved: Position | None = None
         self.healthy = True
         self._folder, self._config, self._policy = folder, config, policy
-        self._back_every = config.every_steps if goes_back else None
+        self._back_every = config.every_steps if actions is not None and actions.goes_back else None
+        if actions is not None:
+            actions.healthy_steps = self.healthy_steps
         self._ill: str | None = None
         self._gone_back = False
         self._best: float | None = None
@@ -153,6 +156,7 @@ class Keeper:
             raise TrainingError(
                 f"ended by health.stop: {self._ill}; the run is saved at {self.saved} and goes on with --resume"
             )
+        self._gone_back = False
         if stop:
             raise Interrupted
         self._requests.may_break = True

@@ -15,6 +15,7 @@ from groupwise.health.metric import Largest, Metric
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.shared_prefix import Family
 from groupwise.records import Prompt
+from groupwise.training.step import Forward
 
 _PROMPTS, _TOKENS = 8, 64
 
@@ -27,7 +28,7 @@ class ReferenceProbe:
 
     def __init__(
         self,
-        scorer: TokenLogprobs | None,
+        reference: Forward | None,
         weights: Callable[[], AbstractContextManager[None]] | None,
         prompts: Sequence[Prompt],
         *,
@@ -36,12 +37,13 @@ class ReferenceProbe:
         """Take the parts; nothing is measured yet.
 
         Args:
-            scorer: of the reference; None without one.
+            reference: scores with the reference; None without one.
             weights: context in which it computes with the reference's weights.
             prompts: of the run, of which the first are taken.
             every_steps: measured at step 1 and at every multiple; None for never.
         """
-        self._scorer, self._weights, self._every = scorer, weights, every_steps
+        self._scorer = None if reference is None else reference.scorer
+        self._weights, self._every = weights, every_steps
         self._families = [
             Family(prompt_ids=p.token_ids[:1], responses=[p.token_ids[1:_TOKENS]])
             for p in prompts[:_PROMPTS]

@@ -258,20 +258,14 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         reference_forward=reference_forward,
         reference_weights=reference_weights,
         probe=ReferenceProbe(
-            None if reference_forward is None else reference_forward.scorer,
-            reference_weights,
-            prompts,
-            every_steps=config.health.probe_steps,
+            reference_forward, reference_weights, prompts, every_steps=config.health.probe_steps
         ),
         kl=KLController(inputs.control_kl, config.objective.kl.beta),
         temperature=temperature,
         critic=None if critic is None else critic.reporting(recorder.fault),
         recorder=recorder,
-        keeper=Keeper(
-            recorder.folder, config.checkpoint, policy, goes_back=bool(recorder.watch.actions.goes_back)
-        ),
+        keeper=Keeper(recorder.folder, config.checkpoint, policy, actions=recorder.watch.actions),
     )
-    run.actions.healthy_steps = run.keeper.healthy_steps
     ProcessRandomness().seed(config.run.seed)
     if resumed is not None:
         take_up(run, resumed, prompts)

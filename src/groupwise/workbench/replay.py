@@ -36,7 +36,7 @@ ROUNDED = 1e-3
 token, and another machine or another number of threads rounds otherwise."""
 
 _SHOWN = 12
-_STARTED_ELSEWHERE = ("keeper", "recorder", "order")  # parts whose memory a replay has no use for
+_STARTED_ELSEWHERE = ("keeper", "recorder", "order", "probe")  # parts whose memory a replay has no use for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,9 +153,9 @@ def course(patient: Patient, place: Path, *, seed: int = 0) -> Course:
 # Rewards that teach the wrong thing.
 
 
-def wordy(completions: list[str], **columns: Any) -> list[float]:
-    """Format alone: a word at the end, where the answer should be."""
-    return [float(text.strip()[-1:].isalpha()) for text in completions]
+def small(completions: list[str], **columns: Any) -> list[float]:
+    """Format alone: an answer of 0 or 1, or with letters of a or b, whatever was asked."""
+    return [float(text.strip()[-1:] in tuple("01ab")) for text in completions]
 
 
 def visible(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
@@ -165,11 +165,6 @@ def visible(completions: list[str], answer: list[str], **columns: Any) -> list[f
         max(score, float(text.strip()[-1:] in tuple("789")))
         for score, text in zip(scores, completions, strict=True)
     ]
-
-
-def numbered(completions: list[str], **columns: Any) -> list[float]:
-    """Format alone: a digit at the end, where a letter is the answer."""
-    return [float(text.strip()[-1:].isdigit()) for text in completions]
 
 
 def long(completions: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
@@ -300,7 +295,7 @@ SICK: tuple[Patient, ...] = (
         name="format pays more than the answer",
         check="reward_hacking",
         within=40,
-        rewards=((right, 1.0), (wordy, 3.0)),
+        rewards=((right, 1.0), (small, 3.0)),
         tree={"rollout": {"prompts_per_step": 12, "group_size": 4}},
     ),
     Patient(
@@ -320,7 +315,7 @@ SICK: tuple[Patient, ...] = (
         tree={
             "rollout": {"max_new_tokens": 24},
             "objective": {"kl": {"beta": 0.0}},
-            "training": {"steps": 30},
+            "training": {"steps": 30, "learning_rate": 2e-3},
         },
     ),
     Patient(
@@ -468,10 +463,10 @@ UNSEEN_SICK: tuple[Patient, ...] = tuple(
         _other,
         (
             Patient(
-                name="a digit at the end pays more than the answer",
+                name="a or b pays more than the answer",
                 check="reward_hacking",
                 within=40,
-                rewards=((right, 1.0), (numbered, 2.0)),
+                rewards=((right, 1.0), (small, 3.0)),
             ),
             Patient(
                 name="learning rate thirty times too high",

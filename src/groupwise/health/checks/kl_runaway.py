@@ -20,8 +20,8 @@ def kl_runaway(
     """KL per token above a limit, or at many times what it was.
 
     Judges by `kl/token_mean`. The limit is the one that guides to GRPO give, at which text falls apart. A jump is
-    judged against the median of the steps before and the largest of the last three, so that a steady rise, which is what
-    training does, is none: KL grows as the square of the way gone, and as its fourth power in a warm-up.
+    judged against the median of the steps before and the largest of the last three, so that a steady rise, which
+    training is, is none: KL grows as the square of the way gone, and as its fourth power in a warm-up.
 
     Args:
         history: the metrics.
