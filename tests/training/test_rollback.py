@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from groupwise import registry
 from groupwise.checkpoint.save import saved_checkpoints
 from groupwise.config import load
+from groupwise.config.health import CHECKS
 from groupwise.records.health_file import read_actions, read_findings
 from groupwise.records.metrics_file import read_metrics
 from groupwise.records.rollout_file import read_rollouts
@@ -39,7 +41,13 @@ def sections(place: Path, step: int = 5, **rule: Any) -> dict[str, Any]:
         "training": {"steps": 8, "learning_rate": 1e-3},
         "objective": {"kl": {"beta": 0.1}},
         "checkpoint": {"every_steps": 2, "every_minutes": None},
-        "health": {"add": [name], "thresholds": {name: {"step": step}}, "actions": {name: action}},
+        # Alone: a tiny model that knows nothing is cut off all the time, and no checkpoint of it would be healthy.
+        "health": {
+            "off": registry.names(CHECKS),
+            "add": [name],
+            "thresholds": {name: {"step": step}},
+            "actions": {name: action},
+        },
     }
 
 

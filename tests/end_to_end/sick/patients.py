@@ -93,7 +93,7 @@ def well() -> Tree:
     return {
         "rollout": {"prompts_per_step": 6, "group_size": 8, "max_new_tokens": 12},
         "objective": {"kl": {"beta": 0.1}},
-        "training": {"steps": 40, "learning_rate": 5e-4},
+        "training": {"steps": 30, "learning_rate": 5e-4},
         "evaluate": {"every_steps": 10, "temperature": 1.0, "samples": 2},
         "checkpoint": {"save": False},
         "health": {"probe_steps": 10},
@@ -294,14 +294,14 @@ SICK: tuple[Patient, ...] = (
     Patient(
         name="format pays more than the answer",
         check="reward_hacking",
-        within=40,
+        within=30,
         rewards=((right, 1.0), (small, 3.0)),
         tree={"rollout": {"prompts_per_step": 12, "group_size": 4}},
     ),
     Patient(
         name="what is visible is passed, and what is hidden fails",
         check="reward_hacking",
-        within=40,
+        within=30,
         rewards=((visible, 1.0), (right, 0.0)),
         tree={"rollout": {"prompts_per_step": 12, "group_size": 4}, "objective": {"kl": {"beta": 0.0}}},
         knows=0.2,
@@ -309,7 +309,7 @@ SICK: tuple[Patient, ...] = (
     Patient(
         name="length pays, and nothing holds the policy",
         check="length_inflation",
-        within=40,
+        within=30,
         severity=Severity.INFO,
         rewards=(long,),
         tree={
@@ -340,8 +340,8 @@ SICK: tuple[Patient, ...] = (
         name="temperature 0.1",
         check="entropy_collapse",
         within=15,
-        tree={"rollout": {"temperature": 0.1}, "training": {"steps": 20}},
-        knows=0.0,
+        rewards=(small,),
+        tree={"rollout": {"temperature": 0.1}, "training": {"steps": 15}},
     ),
     Patient(
         name="prompts all too easy",
@@ -444,10 +444,13 @@ HEALTHY: tuple[Patient, ...] = (
     Patient(name="grpo without a reference", tree={"objective": {"kl": {"beta": 0.0}}}),
     Patient(name="dr_grpo", tree={"objective": {"preset": "dr_grpo", "kl": {"beta": 0.1}}}),
     Patient(name="rloo", tree={"objective": {"preset": "rloo", "kl": {"beta": 0.1}}}),
-    Patient(name="gspo", tree={"objective": {"preset": "gspo", "kl": {"beta": 0.1}}}),
+    Patient(
+        name="gspo",  # at a rate that its narrow clip leaves room for
+        tree={"objective": {"preset": "gspo", "kl": {"beta": 0.1}}, "training": {"learning_rate": 1e-4}},
+    ),
     Patient(name="reinforce++", tree={"objective": {"preset": "reinforce_plus_plus"}}),
     Patient(name="two passes of two updates", tree={"training": {"updates_per_batch": 2, "mini_batches": 2}}),
-    Patient(name="LoRA", tree={"lora": {"rank": 8}, "training": {"learning_rate": 3e-3}}),
+    Patient(name="LoRA", tree={"lora": {"rank": 8}, "training": {"learning_rate": 1e-3}}),
     Patient(name="larger groups", tree={"rollout": {"prompts_per_step": 4, "group_size": 16}}),
     Patient(name="ppo", tree={"objective": {"preset": "ppo"}, "critic": {"learning_rate": 1e-3}}),
 )
@@ -465,7 +468,7 @@ UNSEEN_SICK: tuple[Patient, ...] = tuple(
             Patient(
                 name="a or b pays more than the answer",
                 check="reward_hacking",
-                within=40,
+                within=30,
                 rewards=((right, 1.0), (small, 3.0)),
             ),
             Patient(
@@ -479,7 +482,8 @@ UNSEEN_SICK: tuple[Patient, ...] = tuple(
                 name="temperature 0.05",
                 check="entropy_collapse",
                 within=15,
-                tree={"rollout": {"temperature": 0.05}, "training": {"steps": 20}},
+                rewards=(small,),
+                tree={"rollout": {"temperature": 0.05}, "training": {"steps": 15}},
             ),
             Patient(
                 name="beta 50",
@@ -510,7 +514,7 @@ UNSEEN_HEALTHY: tuple[Patient, ...] = tuple(
                 name="KL in the reward",
                 tree={"objective": {"kl": {"beta": 0.02, "place": "reward", "estimator": "k1"}}},
             ),
-            Patient(name="LoRA", tree={"lora": {"rank": 8}, "training": {"learning_rate": 1e-2}}),
+            Patient(name="LoRA", tree={"lora": {"rank": 8}, "training": {"learning_rate": 1e-3}}),
         ),
     )
 )
