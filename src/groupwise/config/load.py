@@ -294,8 +294,9 @@ def _refuse_unknown_keys(tree: Any, section: type[BaseModel], place: str, prefix
         if inner is not None and inner is not Choice:
             default = section.model_fields[key].default
             if isinstance(default, dict):  # sections by names that are free
-                for name, each in value.items() if isinstance(value, Mapping) else ():
-                    _refuse_unknown_keys(each, inner, place, f"{prefix}{key}.{name}.")
+                if isinstance(value, Mapping):
+                    for name, each in value.items():
+                        _refuse_unknown_keys(each, inner, place, f"{prefix}{key}.{name}.")
                 continue
             listed = isinstance(default, tuple)
             if listed and isinstance(value, Mapping) and _numbers(value):

@@ -121,7 +121,8 @@ class Actions:
         found = [s for s in self.healthy_steps() if not any(a.to < s <= a.at for a in self._abandoned)]
         used = {each.to for each in self._abandoned}
         fresh = [s for s in found if s not in used]
-        return (fresh or found or [None])[-1]
+        chosen = fresh or found
+        return chosen[-1] if chosen else None
 
     def _count(self, step: int, name: str) -> None:
         held = self._held[name]

@@ -10,14 +10,14 @@ from groupwise.records.health_file import Act, read_actions
 from groupwise.training.loop import train
 from tests.end_to_end.sick.patients import Patient, Tree, laid, opened, right
 
-STEPS = 80
+STEPS = 60
 """Of each run; the illness is to come before half of them."""
 
 _RECORDED: Tree = {
     "checkpoint": {"save": True, "every_steps": 5, "every_minutes": None},
     "training": {"steps": STEPS},
-    "evaluate": {"every_steps": 5},
-    "run": {"save_rollouts": False},
+    "evaluate": {"every_steps": 5, "samples": 3},
+    "rollout": {"prompts_per_step": 4},
 }
 
 ILLNESSES: dict[str, tuple[Patient, dict[str, Any]]] = {
