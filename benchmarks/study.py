@@ -103,16 +103,16 @@ def page(found: Comparison, seeds: int) -> str:
     runs = [outcome for outcomes in found.outcomes.values() for outcome in outcomes]
     facts = machine()
     start = sum(o.curve[0][1] for o in found.outcomes[BASE]) / len(found.outcomes[BASE])
-    steps, rollout = CONFIG["training"]["steps"], CONFIG["rollout"]
+    training, rollout = CONFIG["training"], CONFIG["rollout"]
+    steps, rate = training["steps"], training["learning_rate"]
     sentences = "\n".join(f"- {sentence}" for sentence in found.sentences())
     return f"""# Eight objectives on one task
 
 A model of 0.1 M weights is taught by supervision to sort six digits (`491750=` is answered by `014579`) until at least
-{TAUGHT:.0%} of its sampled answers are right, and then trained by each preset with a reward of 1 for the right order and
-0 otherwise: {steps} steps of {rollout["prompts_per_step"]} prompts x {rollout["group_size"]} responses, learning rate
-{CONFIG["training"]["learning_rate"]:g} for all, {seeds} seeds; everything else is the preset's own, with its KL leash and
-its updates per batch. The base is `grpo`. Held out are {HELD_OUT} numbers that are never trained on; pass@1 is greedy,
-{start:.1%} before training.
+{TAUGHT:.0%} of its sampled answers are right. Each preset then trains it with a reward of 1 for the right order and 0
+otherwise: {steps} steps of {rollout["prompts_per_step"]} prompts x {rollout["group_size"]} responses, learning rate
+{rate:g} for all, {seeds} seeds; everything else is the preset's own, with its KL leash and its updates per batch. The base is `grpo`. Held out are {HELD_OUT} numbers that are never trained on; pass@1 is of two
+samples each at temperature 1, {start:.1%} before training.
 
 ![held-out pass@1 by step](study.svg)
 
