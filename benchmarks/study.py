@@ -111,8 +111,9 @@ def page(found: Comparison, seeds: int) -> str:
 A model of 0.1 M weights is taught by supervision to sort six digits (`491750=` is answered by `014579`) until at least
 {TAUGHT:.0%} of its sampled answers are right. Each preset then trains it with a reward of 1 for the right order and 0
 otherwise: {steps} steps of {rollout["prompts_per_step"]} prompts x {rollout["group_size"]} responses, learning rate
-{rate:g} for all, {seeds} seeds; everything else is the preset's own, with its KL leash and its updates per batch. The base is `grpo`. Held out are {HELD_OUT} numbers that are never trained on; pass@1 is of two
-samples each at temperature 1, {start:.1%} before training.
+{rate:g} for all, {seeds} seeds; everything else is the preset's own, with its KL leash and its updates per batch.
+The base is `grpo`. Held out are {HELD_OUT} numbers that are never trained on; pass@1 is of two samples each at
+temperature 1, {start:.1%} before training.
 
 ![held-out pass@1 by step](study.svg)
 
