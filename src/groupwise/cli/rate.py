@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 rate = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Let people rate responses from 1 to 5 without knowing whose they are.",
+    help="Let people rate responses blindly, from 1 to 5.",
 )
 
 
