@@ -10,6 +10,7 @@ from groupwise.config import presets
 from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.critic import CriticConfig
+from groupwise.config.distributed import DistributedConfig
 from groupwise.config.dpo import DpoConfig
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.health import HealthConfig
@@ -70,6 +71,9 @@ class RunConfig(Section):
     )
     dpo: DpoConfig = Field(default=DpoConfig(), description="Preference pairs, with method dpo.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="Updates.")
+    distributed: DistributedConfig = Field(
+        default=DistributedConfig(), description="How several processes share the work."
+    )
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="Held-out evaluation.")
     checkpoint: CheckpointConfig = Field(
         default=CheckpointConfig(), description="What a run is resumed from."

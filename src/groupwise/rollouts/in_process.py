@@ -97,7 +97,7 @@ class InProcessEngine:
                 precision=self.scorer.precision,
                 exact=self.scorer.head,
             )
-            with torch.inference_mode(), laid_out:
+            with self.scorer.gathered(), torch.inference_mode(), laid_out:
                 for rows in self._chunks(prompts, sampling, every):
                     responses = _Responses(
                         [uniforms(seed, prompts[p].id, g, sampling.max_new_tokens) for p, g in rows],
