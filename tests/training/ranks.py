@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -13,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.interrupted import restless
-
 _PRELOADED = [
     "groupwise.training.start",
     "groupwise.model.lora",
@@ -22,7 +21,6 @@ _PRELOADED = [
     "transformers.models.llama.modeling_llama",
     "torch.optim",
     "torch.distributed.fsdp",
-    "tests.end_to_end.interrupted",
 ]
 ROWS = [
     {"prompt": text}
@@ -50,7 +48,12 @@ def tree(folder: Path, **sections: Any) -> dict[str, Any]:
     """Three groups of ragged responses a step, in micro-batches of three rollouts and two updates."""
     base: dict[str, Any] = {
         "model": {"name": "tiny"},
-        "rollout": {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 7, "stop_tokens": ["e", "a", "t"]},
+        "rollout": {
+            "prompts_per_step": 3,
+            "group_size": 4,
+            "max_new_tokens": 7,
+            "stop_tokens": ["e", "a", "t"],
+        },
         "objective": {"kl": {"beta": 0.05}},
         "training": {"steps": 5, "learning_rate": 1e-3, "mini_batches": 2, "micro_batch_rollouts": 3},
         "checkpoint": {"every_steps": None, "every_minutes": None},
@@ -66,15 +69,20 @@ def share_of_vowels(completions: list[str], **columns: Any) -> list[float]:
     return [sum(c in "aeiou" for c in text) / max(len(text), 1) for text in completions]
 
 
-def train_here(config: dict[str, Any], exact: bool, resume: str | None) -> None:
-    """What one rank does: train, and write down the gradient of every update that it saw."""
+def train_here(config: dict[str, Any], trouble: str = "") -> None:
+    """What one rank does: train, and write down the gradient of every update that it saw.
+
+    Args:
+        config: of the run, or with `resume` the folder and with `overrides` what changes.
+        trouble: a name in TROUBLES, to be met in this process; `float32` for weights as they are.
+    """
     import torch
 
     import groupwise
     from groupwise.model.sharding import whole
     from groupwise.training import setup, weights
 
-    if exact:  # on weights in float64, so that rounding hides nothing
+    if trouble != "float32":  # so that rounding hides nothing
         load = setup.load_policy
 
         def in_float64(*given: Any, **options: Any) -> Any:
@@ -82,26 +90,96 @@ def train_here(config: dict[str, Any], exact: bool, resume: str | None) -> None:
             policy.model.double()
             return policy
 
-        setup.load_policy = in_float64  # type: ignore[assignment]
+        setup.load_policy = in_float64
     seen: list[torch.Tensor] = []
     apply = weights.GuardedStep.apply
 
     def noting(self: Any, *given: Any) -> Any:
-        grads = [p.grad for p in self.optimizer.parameters]
-        seen.append(torch.cat([whole(g).double().reshape(-1) for g in grads if g is not None] or [torch.zeros(1)]))
+        grads = [whole(p.grad).double().reshape(-1) for p in self.optimizer.parameters if p.grad is not None]
+        seen.append(torch.cat(grads or [torch.zeros(1, dtype=torch.float64)]))
         return apply(self, *given)
 
     weights.GuardedStep.apply = noting  # type: ignore[method-assign]
-    reward = restless if os.environ.get("RANKS_REWARD") == "restless" else share_of_vowels
-    if resume is None:
-        result = groupwise.train(config, rewards=[reward], train=ROWS)
+    reward = share_of_vowels
+    if trouble in TROUBLES:
+        reward = TROUBLES[trouble]() or reward
+    given: dict[str, Any] = {"rewards": [reward], "train": ROWS}
+    if "resume" in config:
+        result = groupwise.train(resume=config["resume"], overrides=config.get("overrides", ()), **given)
     else:
-        result = groupwise.train(resume=resume, overrides=config["overrides"], rewards=[reward], train=ROWS)
-    number = os.environ.get("RANK", "0")
-    torch.save(seen, result.folder / f"gradients-{number}.pt")
+        result = groupwise.train(config, **given)
+    torch.save(seen, result.folder / f"gradients-{os.environ.get('RANK', '0')}.pt")
 
 
-def _live(number: int, count: int, port: int, said: str, act: Callable[..., None], given: tuple[Any, ...]) -> None:
+def _second() -> bool:
+    return os.environ.get("RANK") == "1"
+
+
+def _at_third_update(act: Callable[[], None]) -> None:
+    """Have the second rank do something in the middle of the second step."""
+    from groupwise.training.step import Updater
+
+    update, made = Updater.update, [0]
+
+    def acting(self: Any, *given: Any, **options: Any) -> Any:
+        made[0] += 1
+        if made[0] == 3 and _second():
+            act()
+        return update(self, *given, **options)
+
+    Updater.update = acting  # type: ignore[method-assign]
+
+
+def _killed() -> None:
+    _at_third_update(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def _asked_to_end() -> None:
+    _at_third_update(lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def _has_a_bug() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("a bug of the second rank")
+
+    _at_third_update(fail)
+
+
+def _no_longer_scores() -> Any:
+    calls = [0]
+
+    def refusing(completions: list[str], **columns: Any) -> list[float]:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise ValueError("the judge is out")
+        return share_of_vowels(completions)
+
+    return refusing
+
+
+def _other_data() -> None:
+    if _second():
+        ROWS[0] = {"prompt": "Another one."}
+
+
+def _all_alike() -> Any:
+    return lambda completions, **columns: [1.0] * len(completions)
+
+
+TROUBLES: dict[str, Callable[[], Any]] = {
+    "killed": _killed,
+    "asked to end": _asked_to_end,
+    "bug": _has_a_bug,
+    "reward fails": _no_longer_scores,
+    "other data": _other_data,
+    "all alike": _all_alike,
+}
+"""What may befall a run, by name; a reward in place of the usual one, or None."""
+
+
+def _live(
+    number: int, count: int, port: int, said: str, act: Callable[..., None], given: tuple[Any, ...]
+) -> None:
     from groupwise.training.distributed import leave
 
     if count > 1:
@@ -117,9 +195,9 @@ def _live(number: int, count: int, port: int, said: str, act: Callable[..., None
         act(*given)
     except BaseException as error:
         code = 2
-        Path(said, f"error-{number}.json").write_text(
-            json.dumps([type(error).__name__, str(error), traceback.format_exc()])
-        )
+        told = getattr(error, "told", False)
+        said_by = {"kind": type(error).__name__, "sentence": str(error), "told": told}
+        Path(said, f"error-{number}.json").write_text(json.dumps(said_by))
         traceback.print_exc()
     leave(code)
     sys.exit(code)
@@ -148,10 +226,9 @@ def together(
     return codes
 
 
-def errors(place: Path) -> dict[int, tuple[str, str]]:
-    """By rank, the kind and the sentence of what it ended with."""
-    found = {}
-    for path in place.glob("error-*.json"):
-        kind, sentence, _ = json.loads(path.read_text())
-        found[int(path.stem.removeprefix("error-"))] = (kind, sentence)
-    return found
+def errors(place: Path) -> dict[int, dict[str, Any]]:
+    """By rank, what it ended with: kind and sentence, and whether another one has told it."""
+    return {
+        int(path.stem.removeprefix("error-")): json.loads(path.read_text())
+        for path in place.glob("error-*.json")
+    }

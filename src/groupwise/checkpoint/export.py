@@ -13,7 +13,7 @@ from groupwise.checkpoint.weights import ADAPTER, whole_weights, write_adapter
 from groupwise.errors import CheckpointError
 from groupwise.model.folder import replace_folder
 from groupwise.model.reading import quiet
-from groupwise.model.sharding import whole_on_first
+from groupwise.model.sharding import divided, whole_state
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,12 +48,13 @@ def save_model(policy: Policy, folder: Path, *, by: Callable[[Callable[[], None]
             finite.
     """
     folder = Path(folder).resolve()
-    model, adapter = _whole(policy)
+    put_together = _whole(policy) if divided(policy.model) else None
 
     def written() -> None:
         _refuse_foreign(folder)
+        weights, adapter = put_together or _whole(policy)
         try:
-            replace_folder(folder, lambda beside: _write(policy, beside, model, adapter))
+            replace_folder(folder, lambda beside: _write(policy, beside, weights, adapter))
         except (OSError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
             raise CheckpointError(
@@ -69,7 +70,7 @@ def _whole(policy: Policy) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]
         from groupwise.model.lora import merged_weights
 
         return merged_weights(policy.model), whole_weights(policy)
-    return {name: whole_on_first(tensor) for name, tensor in policy.model.state_dict().items()}, None
+    return whole_state(policy.model), None
 
 
 def _write(
@@ -77,11 +78,11 @@ def _write(
 ) -> None:
     model: Any = policy.model
     with quiet():
-        if adapter is not None:
+        if adapter is None:
+            model.save_pretrained(folder, state_dict=weights)
+        else:
             model.get_base_model().save_pretrained(folder, state_dict=weights)
             write_adapter(policy, folder / ADAPTER, adapter)
-        else:
-            model.save_pretrained(folder, state_dict=weights)
         policy.tokenizer.save_pretrained(folder)
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from groupwise.errors import CheckpointError, TrainingError
 from groupwise.model.lora import POLICY
 from groupwise.model.reading import quiet
-from groupwise.model.sharding import divided_as, whole_on_first
+from groupwise.model.sharding import divided, divided_as, whole_on_first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,11 @@ def trained_weights(policy: Policy) -> dict[str, Tensor]:
         import peft
 
         return dict(peft.get_peft_model_state_dict(policy.model, adapter_name=POLICY))
-    return dict(_once(policy.model.state_dict()))
+    state = policy.model.state_dict()
+    if divided(policy.model):  # what a process holds of a tensor may be empty, and says nothing
+        own = {*dict(policy.model.named_parameters()), *dict(policy.model.named_buffers())}
+        return {name: tensor for name, tensor in state.items() if name in own}
+    return dict(_once(state))
 
 
 def whole_weights(policy: Policy) -> dict[str, Tensor]:

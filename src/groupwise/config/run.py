@@ -110,6 +110,7 @@ class RunConfig(Section):
             self._old,
             self._lengths,
             self._evaluation,
+            self._distributed,
         ):
             check()
         return self
@@ -229,6 +230,13 @@ class RunConfig(Section):
             raise ValueError(
                 f"evaluate.samples is {self.evaluate.samples}, but at temperature 0 all samples are the same; "
                 "set evaluate.temperature above 0 or samples to 1"
+            )
+
+    def _distributed(self) -> None:
+        if self.distributed.strategy == "fsdp2" and self.training.compile:
+            raise ValueError(
+                "training.compile is on, but compiled layers do not bring divided weights together "
+                "(distributed.strategy is fsdp2); turn one of the two off"
             )
 
 

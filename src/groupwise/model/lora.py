@@ -24,7 +24,7 @@ from groupwise import registry
 from groupwise.config.model import LoraConfig
 from groupwise.errors import CheckpointError, ConfigError, ModelError
 from groupwise.model.reading import reading
-from groupwise.model.sharding import whole, whole_on_first
+from groupwise.model.sharding import whole, whole_state
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -125,8 +125,8 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
     base = model.get_base_model()
     layers = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
     weights = {
-        name: whole_on_first(tensor)
-        for name, tensor in base.state_dict().items()
+        name: tensor
+        for name, tensor in whole_state(base).items()
         if not any(name.startswith(f"{layer}.") for layer in layers)
     }
     for name, layer in layers.items():

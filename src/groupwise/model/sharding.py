@@ -122,6 +122,23 @@ def whole_on_first(tensor: Tensor) -> Tensor:
     return full.cpu() if dist.get_rank() == 0 else full.new_empty(0, device="cpu")
 
 
+def divided(model: torch.nn.Module) -> bool:
+    """True when a model's weights are divided among processes."""
+    return any(isinstance(p, DTensor) for p in model.parameters())
+
+
+def whole_state(model: torch.nn.Module) -> dict[str, Tensor]:
+    """A model's `state_dict` as it is, or one that is divided put together at the first process, tied weights once.
+
+    Every process of the mesh calls this.
+    """
+    state: dict[str, Tensor] = model.state_dict()
+    if not divided(model):
+        return state
+    once = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: whole_on_first(tensor) for name, tensor in state.items() if name in once}
+
+
 def divided_as(like: Tensor, full: Tensor) -> Tensor:
     """A whole tensor divided in the way of another of its shape; as it is when that is not divided.
 

@@ -93,7 +93,7 @@ class InProcessEngine:
         try:
             laid_out = sampling_weights(
                 model,
-                rows=len(prompts) * every if self._worth_packing(sampling) else None,
+                rows=len(prompts) * every if prompts and self._worth_packing(sampling) else None,
                 precision=self.scorer.precision,
                 exact=self.scorer.head,
             )
