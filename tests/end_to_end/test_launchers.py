@@ -126,7 +126,7 @@ def test_every_launcher_trains_as_one_process_does(
         pytest.importorskip("accelerate")
     place = project(tmp_path / "several", distributed={"strategy": strategy, "timeout_seconds": 120})
     said = done(place, *launcher, "config.yaml", **environment)
-    assert f"2 processes (cpu:gloo,cuda:gloo on cpu), {strategy}" in said or f", {strategy}: " in said
+    assert f"2 processes (gloo on cpu), {strategy}: " in said
     assert ("parameters are DTensors" in said) == (strategy == "fsdp2")
     assert said.count("run folder ") == 1, "one process speaks"
     same_metrics(place / "run", one)

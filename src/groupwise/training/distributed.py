@@ -168,7 +168,8 @@ class Ranks:
         how = "ddp: the whole model in each, gradients added up after the last micro-batch"
         if self.sharded:
             how = "fsdp2: weights, gradients and optimiser divided among them"
-        return [f"{self.count} processes ({dist.get_backend_config()} on {device.type}), {how}"]
+        by = "nccl" if device.type == "cuda" else "gloo"
+        return [f"{self.count} processes ({by} on {device.type}), {how}"]
 
 
 ALONE = Ranks()
