@@ -365,7 +365,8 @@ def plain_logprobs(
     logprobs_MV = (picked.to(torch.promote_types(picked.dtype, torch.float32)) / temperature).log_softmax(-1)
     targets_M = _targets(families, picked.device)
     entropy_M = -(logprobs_MV.exp() * logprobs_MV).sum(-1)
-    return logprobs_MV.gather(1, targets_M[:, None])[:, 0], entropy_M
+    # Not a view, which a divided model must not give: torch warns of it.
+    return logprobs_MV.gather(1, targets_M[:, None])[:, 0].clone(), entropy_M
 
 
 def _padded(families: Sequence[Family], model: torch.nn.Module) -> dict[str, Any]:
