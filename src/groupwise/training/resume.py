@@ -78,6 +78,8 @@ class Resumed:
     """It was named, and may not be the last one."""
     changed: Mapping[str, tuple[Any, Any]]
     """Settings that differ, by key: before and now."""
+    loaded: LoadedConfig
+    """The configuration with them."""
     notices: tuple[str, ...]
     """What people should know."""
 
@@ -139,6 +141,7 @@ def open_run(
         checkpoint=found,
         chosen=checkpoint is not None,
         changed=changed,
+        loaded=loaded,
         notices=tuple(notices),
     )
 
@@ -249,6 +252,8 @@ def _take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt], ranks:
 
 def _put_in_order(resumed: Resumed) -> None:
     """Remove what came after the checkpoint, and note the resumption."""
+    from groupwise.training.opening import write_config
+
     checkpoint, folder = resumed.checkpoint, resumed.folder
     remove_leftovers(folder.checkpoints_dir)
     for path in checkpoint.damaged:
@@ -257,6 +262,8 @@ def _put_in_order(resumed: Resumed) -> None:
         for position, path in saved_checkpoints(folder.checkpoints_dir):
             if position > checkpoint.position:
                 remove_checkpoint(path)
+    if resumed.changed:
+        write_config(folder, resumed.loaded)
     changed = {key: {"before": old, "now": new} for key, (old, new) in resumed.changed.items()}
     add_resumption(folder, at=checkpoint.folder.name, command=sys.argv, changed=changed)
 
