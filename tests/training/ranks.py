@@ -197,8 +197,8 @@ def _live(
         code = 2
         told = getattr(error, "told", False)
         said_by = {"kind": type(error).__name__, "sentence": str(error), "told": told}
+        said_by["trace"] = traceback.format_exc()
         Path(said, f"error-{number}.json").write_text(json.dumps(said_by))
-        traceback.print_exc()
     leave(code)
     sys.exit(code)
 
@@ -227,7 +227,7 @@ def together(
 
 
 def errors(place: Path) -> dict[int, dict[str, Any]]:
-    """By rank, what it ended with: kind and sentence, and whether another one has told it."""
+    """By rank, what it ended with: kind, sentence and trace, and whether another one has told it."""
     return {
         int(path.stem.removeprefix("error-")): json.loads(path.read_text())
         for path in place.glob("error-*.json")

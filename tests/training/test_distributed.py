@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, RankError
 from groupwise.records.metrics_file import comparable, read_metrics
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.training.distributed import ALONE, Ranks, launched, refuse_several
@@ -24,7 +24,6 @@ LATER = 1e-6
 """The same after updates: Adam divides by the size of a gradient, which lets last bits of a tiny one grow."""
 METRIC = 1e-6
 """Relative; log-probs are kept in float32, whose last bit is 6e-8."""
-RAGGED = {"prompts_per_step": 5}
 SECONDS = 20.0
 """Within which the other ranks end when one has failed."""
 
@@ -142,7 +141,7 @@ def test_a_step_with_nothing_to_learn(strategy: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ((2, "fsdp2"), (1, "ddp")),
+        pytest.param((2, "fsdp2"), (1, "ddp"), marks=pytest.mark.long),
         pytest.param((1, "ddp"), (3, "fsdp2"), marks=pytest.mark.long),
         pytest.param((3, "fsdp2"), (2, "ddp"), marks=pytest.mark.long),
     ],
@@ -169,9 +168,9 @@ def test_a_run_goes_on_with_another_number_of_ranks(
     ("trouble", "kinds"),
     [
         ("killed", {0: "RankError"}),
-        ("bug", {0: "RankError", 1: "ZeroDivisionError"}),
-        ("reward fails", {0: "RewardError", 1: "RewardError"}),
-        ("other data", {0: "ConfigError", 1: "ConfigError"}),
+        pytest.param("bug", {0: "RankError", 1: "ZeroDivisionError"}, marks=pytest.mark.long),
+        pytest.param("reward fails", {0: "RewardError", 1: "RewardError"}, marks=pytest.mark.long),
+        pytest.param("other data", {0: "ConfigError", 1: "ConfigError"}, marks=pytest.mark.long),
     ],
 )
 def test_one_that_fails_ends_all(trouble: str, kinds: dict[int, str], tmp_path: Path) -> None:
@@ -191,6 +190,7 @@ def test_one_that_fails_ends_all(trouble: str, kinds: dict[int, str], tmp_path: 
         assert found[0]["sentence"] == found[1]["sentence"]
 
 
+@pytest.mark.long
 def test_a_signal_to_one_ends_all_at_the_same_place(alone: Callable[..., Path], tmp_path: Path) -> None:
     one = alone()
     folder = tmp_path / "run"
@@ -232,3 +232,16 @@ def test_a_launcher_that_says_half_of_it(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="method dpo trains in one process, and 2 were started"):
         refuse_several("method dpo")
+
+
+def test_what_torch_says_is_told_without_its_places() -> None:
+    theirs = RuntimeError(
+        "[/x/gloo/pair.cc:5] Connection closed by peer [127.0.0.1]:3. This is typically ... GLHF!"
+    )
+    with pytest.raises(
+        RankError, match=r"lost the others \(Connection closed by peer \[127\.0\.0\.1\]:3\); the one"
+    ):
+        with Ranks(1, 2, seconds=60).contact():
+            raise theirs
+    with pytest.raises(RuntimeError, match="a bug"), Ranks(1, 2).contact():
+        raise RuntimeError("a bug in a layer")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -84,7 +85,7 @@ class Ranks:
             if self.alone or not any(word in str(error).lower() for word in _LOST):
                 raise
             raise RankError(
-                f"rank {self.number} of {self.count} ends, since it lost the others ({raised(error, limit=120)}); the "
+                f"rank {self.number} of {self.count} ends, since it lost the others ({_said(error)}); the "
                 "one that failed first says why; if none does, its machine or the network is gone, or it was busy for "
                 f"longer than distributed.timeout_seconds={self._seconds:g}. Mend that and go on with --resume"
             ) from error
@@ -237,12 +238,17 @@ def _meet(config: DistributedConfig, count: int) -> None:
     except (RuntimeError, ValueError) as error:  # torch's own are RuntimeErrors
         raise RankError(
             f"rank {number} of {count} does not reach the others at {os.environ['MASTER_ADDR']}:"
-            f"{os.environ['MASTER_PORT']} ({raised(error, limit=120)}); are all of them started, and may these "
+            f"{os.environ['MASTER_PORT']} ({_said(error)}); are all of them started, and may these "
             "machines talk to each other?"
         ) from error
     if dist.get_rank() > 0:  # the first says it for all
         logging.getLogger("groupwise").setLevel(logging.ERROR)
     threading.Thread(target=_end_with, args=(os.getppid(),), name="groupwise-launcher", daemon=True).start()
+
+
+def _said(error: Exception) -> str:
+    """What torch says without the places in its source, and without advice."""
+    return re.sub(r"\[/[^]]*\] *", "", str(error)).split(". ")[0].strip()[:120]
 
 
 def _end_with(parent: int) -> None:
