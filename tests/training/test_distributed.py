@@ -238,10 +238,12 @@ def test_what_torch_says_is_told_without_its_places() -> None:
     theirs = RuntimeError(
         "[/x/gloo/pair.cc:5] Connection closed by peer [127.0.0.1]:3. This is typically ... GLHF!"
     )
-    with pytest.raises(
-        RankError, match=r"lost the others \(Connection closed by peer \[127\.0\.0\.1\]:3\); the one"
+    with (
+        pytest.raises(
+            RankError, match=r"lost the others \(Connection closed by peer \[127\.0\.0\.1\]:3\); the one"
+        ),
+        Ranks(1, 2, seconds=60).contact(),
     ):
-        with Ranks(1, 2, seconds=60).contact():
-            raise theirs
+        raise theirs
     with pytest.raises(RuntimeError, match="a bug"), Ranks(1, 2).contact():
         raise RuntimeError("a bug in a layer")
