@@ -210,15 +210,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     notices += warnings(config).values()
     notices += [introduced(policy, scorer), *ranks.introduced(policy.device)]
     at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
-    engine = SharedEngine(
-        InProcessEngine(
-            policy,
-            scorer,
-            cache_megabytes=config.rollout.cache_megabytes,
-            pack_weights=config.rollout.pack_weights,
-        ),
-        ranks,
-    )
+    engine = _engine(config, policy, scorer, ranks)
     order = _order(config, len(prompts))
     steps = steps_of(config, order)
     temperature = Temperature(config.rollout)
@@ -269,6 +261,17 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         take_up(run, resumed, prompts, ranks=ranks)
         engine.load_weights(run.updater.updates, policy.model)
     return run
+
+
+def _engine(config: RunConfig, policy: Policy, scorer: TokenLogprobs, ranks: Ranks) -> Engine:
+    """What samples: the policy itself, each rank its own prompts."""
+    own = InProcessEngine(
+        policy,
+        scorer,
+        cache_megabytes=config.rollout.cache_megabytes,
+        pack_weights=config.rollout.pack_weights,
+    )
+    return SharedEngine(own, ranks)
 
 
 def _order(config: RunConfig, count: int) -> PromptOrder:
