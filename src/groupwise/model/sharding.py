@@ -105,8 +105,8 @@ class Shards:
 
 def _layers(backbone: torch.nn.Module) -> list[torch.nn.Module]:
     """The longest list of modules: what repeats. Where nothing does, all weights come together at once."""
-    lists = [module for module in backbone.modules() if isinstance(module, torch.nn.ModuleList)]
-    return list(max(lists, key=len, default=torch.nn.ModuleList()))
+    lists = [list(module) for module in backbone.modules() if isinstance(module, torch.nn.ModuleList)]
+    return max(lists, key=len, default=[])
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def whole_on_first(tensor: Tensor) -> Tensor:
     """As `whole`, but a divided tensor goes to the memory of the first process alone; the others get an empty one."""
     if not isinstance(tensor, DTensor):
         return tensor
-    full = tensor.detach().full_tensor()
+    full = whole(tensor.detach())
     return full.cpu() if dist.get_rank() == 0 else full.new_empty(0, device="cpu")
 
 

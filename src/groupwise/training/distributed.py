@@ -158,7 +158,7 @@ class Ranks:
         flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
         with self.contact():
             dist.all_reduce(flat)
-        parts = flat.split([gradient.numel() for gradient in bucket])
+        parts = torch.split(flat, [gradient.numel() for gradient in bucket])
         for gradient, part in zip(bucket, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import BaseFileLock
 from rich.console import Console
 
 from groupwise.config import LoadedConfig, yaml
@@ -71,7 +72,7 @@ def _opened(
     console = console or Console(highlight=False, soft_wrap=True)
     if resumed is None:
         folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
-        held = lock(folder)
+        held: BaseFileLock | None = lock(folder)
         origin = origin_of(*origins)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
         write_config(folder, loaded)
