@@ -162,6 +162,8 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.sinks": ([], {}),
     "run.save_rollouts": (False, {}),
     "run.save_model": (False, {}),
+    "distributed.strategy": ("fsdp2", {}),
+    "distributed.timeout_seconds": (20.0, {}),
 }
 OTHER |= {
     f"evaluate.{key}": given
