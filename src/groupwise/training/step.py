@@ -62,9 +62,9 @@ class Forward:
             )
         )
 
-    def logprobs(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs and entropies of the trainable tokens, shape [M] each."""
-        logprobs, entropy = self.scorer(batch.families, temperature=self.temperature.value)
+    def logprobs(self, batch: MicroBatch, *, reuse: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs and entropies of the trainable tokens, shape [M] each; `reuse` as the scorer has it."""
+        logprobs, entropy = self.scorer(batch.families, temperature=self.temperature.value, reuse=reuse)
         if len(batch.trainable) != len(logprobs):
             logprobs, entropy = logprobs[batch.trainable], entropy[batch.trainable]
         return logprobs, entropy
@@ -163,9 +163,12 @@ class Updater:
         parts: list[dict[str, Metric]] = []
         seen: list[Seen] = []
         following = iter(computed)
-        for batch in self.forward.micro_batches(computed):
+        batches = self.forward.micro_batches(computed)
+        recorded = self.forward.scorer.recorded
+        reuse = first and len(batches) == 1 and recorded is not None  # the record is let go while it is used
+        for batch in batches:
             with torch.enable_grad():  # whoever calls, and whatever a reward has switched off
-                terms, policy_logprobs_M = self._terms(batch)
+                terms, policy_logprobs_M = self._terms(batch, reuse=reuse)
                 terms.loss.backward()
             # The clamp of the ratio hides an infinite log-prob from the loss.
             loss += float(terms.loss.detach()) if bool(policy_logprobs_M.isfinite().all()) else math.nan
@@ -175,6 +178,8 @@ class Updater:
                 parts.append(_gap(policy_logprobs_M - batch.sampler_logprobs_M))
         metrics = combine(parts)
         metrics["policy/loss"] = Mean(loss, 1)
+        if first and recorded is not None:
+            metrics["tokens/reused"] = Total(recorded.reused)
         trained = sum(row.trainable_tokens for row in rows)
         # A row that is not computed has advantage 0: its surrogate is 0, and no clip takes its gradient away.
         for name in ("policy/token_loss", "clip/low_fraction", "clip/high_fraction"):
@@ -182,8 +187,8 @@ class Updater:
                 metrics[name] = Mean(metrics[name].value * sum(r.trainable_tokens for r in computed), trained)
         return metrics | self.guard.apply(loss, functools.partial(explain, seen))
 
-    def _terms(self, batch: MicroBatch) -> tuple[TokenTerms, torch.Tensor]:
-        policy_logprobs_M, entropy_M = self.forward.logprobs(batch)
+    def _terms(self, batch: MicroBatch, *, reuse: bool) -> tuple[TokenTerms, torch.Tensor]:
+        policy_logprobs_M, entropy_M = self.forward.logprobs(batch, reuse=reuse)
         terms = policy_loss(
             self.objective,
             policy_logprobs_M=policy_logprobs_M,
