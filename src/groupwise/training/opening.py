@@ -14,7 +14,7 @@ from groupwise.config.load import leaves
 from groupwise.health.watch import watch_of
 from groupwise.prompts.load import Row
 from groupwise.records.replace import replace_file
-from groupwise.records.run_folder import create, lock, write_manifest
+from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
@@ -50,12 +50,10 @@ def open_recorder(
         held = lock(folder)
         origin = origin_of(data_files, rows, python_rewards)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
+        write_config(folder, loaded)
     else:
         folder, held = resumed.folder, resumed.held
         notices = [*resumed.notices, *notices]
-    if resumed is None or resumed.changed:
-        text = annotated(loaded).encode()
-        replace_file(folder.config_file, lambda file: file.write(text))
     sinks: list[Sink] = []
     terminal = Terminal(steps, console)
     if "terminal" in config.sinks:
@@ -82,6 +80,16 @@ def origin_of(
         "python_rewards": python_rewards,
         "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
     }
+
+
+def write_config(folder: RunFolder, loaded: LoadedConfig) -> None:
+    """Write `config.yaml`.
+
+    Raises:
+        RunFolderError: it cannot be written.
+    """
+    text = annotated(loaded).encode()
+    replace_file(folder.config_file, lambda file: file.write(text))
 
 
 def annotated(loaded: LoadedConfig) -> str:
