@@ -237,7 +237,7 @@ class PackedFamilies:
         if self.tree is not None:
             return self.tree.attend(query, key, value, scaling)
         # Cut once: a slice's gradient is as large as what it was cut from, and there are two for every family.
-        cut = [x.split(self.sizes, dim=1) for x in (query, key, value)]
+        cut = [torch.split(x, self.sizes, dim=1) for x in (query, key, value)]
         parts: list[Tensor] = []
         for i, block in enumerate(self.blocks):
             asked, key, value = (x[2 * i] for x in cut)
