@@ -58,7 +58,7 @@ class Outcome:
         steps, values = zip(*self.curve, strict=True)
         if len(steps) == 1:
             return float(values[0])
-        return float(np.trapezoid(values, steps)) / (steps[-1] - steps[0])
+        return float(np.trapezoid(values, steps)) / float(steps[-1] - steps[0])
 
 
 def outcome_of(

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from groupwise.checkpoint.export import ADAPTER, save_model
+from groupwise.checkpoint.export import save_model
 from groupwise.checkpoint.gguf import Precision, write_gguf
+from groupwise.checkpoint.weights import ADAPTER
 from groupwise.errors import CheckpointError
 from groupwise.model.load import load_policy
 from groupwise.workbench.trial import open_source
