@@ -107,15 +107,27 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "batch statistics": {"objective": {"advantage": "batch_zscore", "aggregation": "token_mean"}},
     "kl in the reward": {"objective": {"preset": "rloo", "kl": {"beta": 0.05}}},
     "greedy": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
-    "no shared prompts": {"rollout": {"group_size": 2}, "training": {"micro_batch_tokens": 16}},
+    "a rollout at a time": {"rollout": {"group_size": 2}, "training": {"micro_batch_tokens": 16}},
 }
+RUNS = [
+    ("ragged", "ddp"),
+    ("ragged", "fsdp2"),
+    ("fewer groups than ranks", "ddp"),
+    ("fewer groups than ranks", "fsdp2"),
+    ("lora", "fsdp2"),
+    ("old from the trainer", "ddp"),
+    ("checkpointed layers", "fsdp2"),
+    ("batch statistics", "ddp"),
+    ("kl in the reward", "fsdp2"),
+    ("greedy", "ddp"),
+    ("a rollout at a time", "fsdp2"),
+]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("variant", "strategy"), RUNS)
 def test_four_ranks_train_as_one(
-    strategy: str, variant: str, alone: Callable[..., Path], tmp_path: Path
+    variant: str, strategy: str, alone: Callable[..., Path], tmp_path: Path
 ) -> None:
     one = alone(**VARIANTS[variant])
     several = trained(tmp_path, 4, **VARIANTS[variant], distributed={"strategy": strategy})
