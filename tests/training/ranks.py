@@ -10,6 +10,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ _PRELOADED = [
     "groupwise.training.start",
     "groupwise.model.lora",
     "peft",
+    "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.llama.modeling_llama",
     "torch.optim",
     "torch.distributed.fsdp",
@@ -74,23 +76,27 @@ def train_here(config: dict[str, Any], trouble: str = "") -> None:
 
     Args:
         config: of the run, or with `resume` the folder and with `overrides` what changes.
-        trouble: a name in TROUBLES, to be met in this process; `float32` for weights as they are.
+        trouble: a name in TROUBLES, to be met in this process.
     """
     import torch
 
     import groupwise
     from groupwise.model.sharding import whole
+    from groupwise.model.tiny import build_tiny
     from groupwise.training import setup, weights
 
-    if trouble != "float32":  # so that rounding hides nothing
-        load = setup.load_policy
+    load = setup.load_policy
 
-        def in_float64(*given: Any, **options: Any) -> Any:
-            policy = load(*given, **options)
-            policy.model.double()
-            return policy
+    def in_float64(*given: Any, **options: Any) -> Any:
+        """So that rounding hides nothing. GPT-2, since it does not compute its norms in float32 all the same."""
+        policy = load(*given, **options)
+        if not policy.lora:
+            policy = replace(policy, model=build_tiny(architecture="gpt2", weight_scale=0.2)[0])
+            policy.model.eval()
+        policy.model.double()
+        return policy
 
-        setup.load_policy = in_float64
+    setup.load_policy = in_float64
     seen: list[torch.Tensor] = []
     apply = weights.GuardedStep.apply
 

@@ -20,10 +20,12 @@ from tests.training.ranks import errors, together, train_here, tree
 
 GRADIENT = 1e-10
 """Norm of the difference over the norm, in float64, as long as the weights are the same."""
+ROUNDED = 1e-6
+"""The same where a model computes its norms in float32 whatever its weights are."""
 LATER = 1e-6
 """The same after updates: Adam divides by the size of a gradient, which lets last bits of a tiny one grow."""
-METRIC = 1e-6
-"""Relative; log-probs are kept in float32, whose last bit is 6e-8."""
+METRIC, LAST_BITS = 1e-5, 1e-6
+"""Relative and absolute; log-probs are kept in float32, where the last bit of 5 nats is 5e-7."""
 SECONDS = 20.0
 """Within which the other ranks end when one has failed."""
 
@@ -33,11 +35,11 @@ def trained(place: Path, count: int, **sections: Any) -> Path:
     place.mkdir(exist_ok=True)
     folder = place / f"run-{count}-{len(list(place.iterdir()))}"
     codes = together(count, train_here, tree(folder, **sections), place=place)
-    assert codes == [0] * count, errors(place)
+    assert codes == [0] * count, "\n".join(error["trace"] for error in errors(place).values())
     return folder
 
 
-def compare(several: Path, one: Path, count: int) -> float:
+def compare(several: Path, one: Path, count: int, *, tolerance: float = GRADIENT) -> float:
     """Fail unless two runs are the same; the largest difference of a gradient before the first update, relative."""
     expected = torch.load(one / "gradients-0.pt", weights_only=True)
     worst = 0.0
@@ -47,7 +49,7 @@ def compare(several: Path, one: Path, count: int) -> float:
         for i, (mine, right) in enumerate(zip(found, expected, strict=True)):
             assert mine.shape == right.shape
             gap = float((mine - right).norm() / right.norm().clamp_min(1e-30))
-            assert gap <= (GRADIENT if i == 0 else LATER)
+            assert gap <= (tolerance if i == 0 else LATER), (i, gap)
             worst = gap if i == 0 else worst
     same_metrics(several, one)
     steps = sorted(path.name for path in (one / "rollouts").iterdir())
@@ -65,8 +67,11 @@ def same_metrics(several: Path, one: Path, steps: int = 5) -> None:
     for line, right in zip(map(comparable, lines), map(comparable, rights), strict=True):
         assert line.keys() == right.keys()
         for name, value in right.items():
-            # What is a sum of numbers that cancel has their rounding, not its own.
-            assert math.isclose(line[name], value, rel_tol=METRIC, abs_tol=1e-7), (name, line[name], value)
+            assert math.isclose(line[name], value, rel_tol=METRIC, abs_tol=LAST_BITS), (
+                name,
+                line[name],
+                value,
+            )
 
 
 def same_model(several: Path, one: Path) -> None:
@@ -131,7 +136,7 @@ def test_four_ranks_train_as_one(
 ) -> None:
     one = alone(**VARIANTS[variant])
     several = trained(tmp_path, 4, **VARIANTS[variant], distributed={"strategy": strategy})
-    compare(several, one, 4)
+    compare(several, one, 4, tolerance=ROUNDED if variant == "lora" else GRADIENT)
     same_model(several, one)
 
 
