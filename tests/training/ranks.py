@@ -10,7 +10,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ _PRELOADED = [
     "groupwise.training.start",
     "groupwise.model.lora",
     "peft",
-    "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.llama.modeling_llama",
     "torch.optim",
     "torch.distributed.fsdp",
@@ -82,17 +80,13 @@ def train_here(config: dict[str, Any], trouble: str = "") -> None:
 
     import groupwise
     from groupwise.model.sharding import whole
-    from groupwise.model.tiny import build_tiny
     from groupwise.training import setup, weights
 
     load = setup.load_policy
 
     def in_float64(*given: Any, **options: Any) -> Any:
-        """So that rounding hides nothing. GPT-2, since it does not compute its norms in float32 all the same."""
+        """So that rounding hides little; the model still computes its norms in float32."""
         policy = load(*given, **options)
-        if not policy.lora:
-            policy = replace(policy, model=build_tiny(architecture="gpt2", weight_scale=0.2)[0])
-            policy.model.eval()
         policy.model.double()
         return policy
 
