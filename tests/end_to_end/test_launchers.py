@@ -47,7 +47,7 @@ def project(place: Path, strategy: str = "ddp") -> Path:
         distributed={"strategy": strategy, "timeout_seconds": 120},
     )
     config["evaluate"] = {}
-    config["training"]["steps"] = 5
+    config["training"] |= {"steps": 5, "reuse_sampling": False}
     config["run"]["sinks"] = ["terminal"]
     (place / "config.yaml").write_text(yaml.safe_dump(config))
     (place / "reward.py").write_text(REWARD)
