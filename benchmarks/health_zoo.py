@@ -107,8 +107,8 @@ def confusion(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def recoveries(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A row for each pair of runs."""
     yield (
-        f"Runs of {STEPS} steps that fall ill on their way, with an action of `health.actions` on kl_runaway and without; "
-        "held-out accuracy before the illness (at the checkpoint first gone back to) and after the last step."
+        f"Runs of {STEPS} steps that fall ill on their way, with an action of `health.actions` on kl_runaway and "
+        "without; held-out accuracy before the illness (at the checkpoint first gone back to) and after the last step."
     )
     yield ""
     for name, (_, action) in ILLNESSES.items():
