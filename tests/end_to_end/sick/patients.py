@@ -459,7 +459,7 @@ HEALTHY: tuple[Patient, ...] = (
 
 
 def _other(patient: Patient) -> Patient:
-    return replace(patient, task=LETTERS, architecture="gpt2")
+    return replace(patient, task=LETTERS, architecture="qwen2")
 
 
 UNSEEN_SICK: tuple[Patient, ...] = tuple(
