@@ -142,6 +142,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.overwrite": (True, {}),
     "run.sinks": ([], {}),
     "run.save_rollouts": (False, {}),
+    "run.samples_every_steps": (20, {}),
     "run.save_model": (False, {}),
 }
 ONLY_ONE = {"rollout.engine"}

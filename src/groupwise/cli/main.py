@@ -22,6 +22,7 @@ from groupwise.cli.explain import explain
 from groupwise.cli.health import health
 from groupwise.cli.init import init
 from groupwise.cli.replay import replay
+from groupwise.cli.report import report
 from groupwise.cli.sample import sample
 from groupwise.cli.score import score
 from groupwise.cli.smoke import smoke
@@ -53,6 +54,7 @@ for _name, _verb in (
     ("check", check),
     ("check-reward", check_reward),
     ("health", health),
+    ("report", report),
     ("init", init),
 ):
     app.command(_name)(_verb)

@@ -31,10 +31,12 @@ FILES: Mapping[str, str] = {
     "rollouts/": "Every rollout as Parquet, `step-000123.parquet` for step 123; see the columns below.",
     "checkpoints/": "What the run can be resumed from, a folder each, `step-000123/` for the end of step 123; see "
     "[checkpoints](checkpoints.md).",
-    "samples/": "A few rollouts of a step as text, for people to read.",
+    "samples/": "A few rollouts as Markdown, for people to read: `step-000100.md` of the batch of a step, "
+    "`step-000100-held-out.md` of the evaluation after it.",
     "events/": "The same metrics for TensorBoard: `tensorboard --logdir FOLDER/events`.",
     "model/": "The trained model and its tokenizer as a plain Hugging Face folder; with LoRA the merged weights, and "
     "the adapter alone in `model/adapter/`.",
+    "report.html": "What `groupwise report` made of the folder; `side_by_side.html` of it and other runs.",
 }
 """What a run folder holds, by name."""
 
@@ -58,6 +60,8 @@ _OURS = (
     "config.yaml",
     "metrics.jsonl",
     "health.jsonl",
+    "report.html",
+    "side_by_side.html",
     "rollouts/step-*.parquet",
     "samples/step-*",
     "events/events.out.tfevents.*",
@@ -150,9 +154,9 @@ class RunFolder:
         """The Parquet file of one step, numbered with six digits."""
         return self.rollouts_dir / f"step-{step:06d}.parquet"
 
-    def sample_file(self, step: int) -> Path:
-        """The text file with samples of one step, numbered with six digits."""
-        return self.samples_dir / f"step-{step:06d}.txt"
+    def sample_file(self, step: int, *, held_out: bool = False) -> Path:
+        """The Markdown file with samples of one step's batch, or of the evaluation after it."""
+        return self.samples_dir / f"step-{step:06d}{'-held-out' if held_out else ''}.md"
 
     def remove_after(self, step: int) -> None:
         """Remove the rollouts and samples of later steps, and files that a killed process left unfinished.
@@ -163,7 +167,7 @@ class RunFolder:
         try:
             for folder in (self.rollouts_dir, self.samples_dir):
                 for path in sorted(folder.glob("step-*.*")):
-                    number = path.stem.removeprefix("step-")
+                    number = path.stem.removeprefix("step-").removesuffix("-held-out")
                     if number.isdecimal() and int(number) > step:
                         path.unlink()
             for path in (*self.path.glob(".*.partial"), *self.path.glob("*/.*.partial")):
