@@ -216,4 +216,4 @@ def test_every_name_stands_for_one_of_ours_and_in_the_page() -> None:
     for theirs, ours in (*TRL.items(), *VERL.items()):
         assert ours in METRICS
         assert f"| `{theirs}` | `{ours}` |\n" in page
-    assert page.count("| `") == len(TRL) + len(VERL)
+    assert page.count("\n| `") == len(TRL) + len(VERL)

@@ -159,7 +159,7 @@ function numbersShown(rollout, t) {
     ["reward by token", n.earned], ["kept mass", n.kept],
   ].filter((row) => row[1] !== undefined);
   return [
-    el("div", {}, `Rollout ${rollout.i}, token ${t + 1} of ${rollout.length}, id ${n.id} `, el("code", {}, el("bdi", {}, JSON.stringify(pieceOf(rollout, t)))), n.trained ? "" : " (not trained)"),
+    el("div", {}, `Rollout ${rollout.i}, token ${t + 1} of ${rollout.length}, id ${n.id} `, rollout.pieces ? el("code", {}, el("bdi", {}, JSON.stringify(pieceOf(rollout, t)))) : null, n.trained ? "" : " (not trained)"),
     el("dl", {}, rows.map(([name, v]) => el("div", {}, el("dt", {}, name), el("dd", { "data-name": name }, exact(v))))),
   ];
 }
