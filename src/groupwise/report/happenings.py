@@ -12,11 +12,12 @@ MOST = 200
 _CHARACTERS = 1000
 
 
-def happenings(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def happenings(lines: Sequence[Mapping[str, Any]], *, most: int = MOST) -> dict[str, Any]:
     """Findings and other events.
 
     Args:
         lines: of health.jsonl.
+        most: of each that are kept, the first.
 
     Returns:
         `findings`: what the finding was at its worst, with the steps `begins`, `worsens` (a list) and `ends` (None
@@ -42,9 +43,9 @@ def happenings(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             open_[key]["worsens"].append(step)
         open_[key] |= _told(finding)
     return {
-        "findings": findings[:MOST],
-        "events": events[:MOST],
-        "more": [max(0, len(findings) - MOST), max(0, len(events) - MOST)],
+        "findings": findings[:most],
+        "events": events[:most],
+        "more": [max(0, len(findings) - most), max(0, len(events) - most)],
     }
 
 

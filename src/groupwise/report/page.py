@@ -12,7 +12,7 @@ import importlib.resources
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from groupwise.records.rollout_file import read_rollouts
 from groupwise.records.rollout_outline import GroupOutline
 from groupwise.report.choosing import MOST_TOKENS, Place, choose, rank
 from groupwise.report.curves import MOST_POINTS, curves
-from groupwise.report.happenings import happenings, steps_of
+from groupwise.report.happenings import MOST, happenings, steps_of
 from groupwise.report.reading import RunRecord, evenly
 from groupwise.report.tokens import Pieces, group_data, number, shortened
 
@@ -100,12 +100,8 @@ def _hashed(text: str) -> str:
 def _run(record: RunRecord, pieces: Pieces | None, budget: int) -> tuple[str, int]:
     """The JSON of one run, and how many of its groups can be opened."""
     left_out: list[str] = []
-    found = happenings(record.health)
-    points = MOST_POINTS
-    metrics = curves(record.lines, points=points)
-    while len(plain(metrics)) > budget * 0.25 and points > 50:
-        points //= 2
-        metrics = curves(record.lines, points=points)
+    found, _ = _fitting(lambda most: happenings(record.health, most=most), MOST, budget * 0.1)
+    metrics, points = _fitting(lambda most: curves(record.lines, points=most), MOST_POINTS, budget * 0.25)
     if metrics["thinned"]:
         left_out.append(
             f"curves have about {points} points, of neighbouring steps the smallest and the largest value"
@@ -124,7 +120,7 @@ def _run(record: RunRecord, pieces: Pieces | None, budget: int) -> tuple[str, in
         "metrics": metrics,
         "happenings": found,
         "table": _table(record, int(budget * 0.2), left_out),
-        "extremes": _extremes(record, left_out),
+        "extremes": _extremes(record, budget * 0.1, left_out),
         "samples": _samples(record, int(budget * 0.08), left_out),
         "tokens": MOST_TOKENS,
     }
@@ -143,6 +139,15 @@ def _run(record: RunRecord, pieces: Pieces | None, budget: int) -> tuple[str, in
     return plain(data)[:-1] + ',"opened":[' + ",".join(opened) + "]}", len(opened)
 
 
+def _fitting(make: Callable[[int], Any], most: int, budget: float) -> tuple[Any, int]:
+    """What is made of so many pieces, or of half as many again and again until it fits; and how many that were."""
+    made = make(most)
+    while len(plain(made).encode()) > budget and most > 1:
+        most //= 2
+        made = make(most)
+    return made, most
+
+
 def _opened(
     record: RunRecord, pieces: Pieces | None, first: Sequence[int], budget: int
 ) -> tuple[list[str], int]:
@@ -153,11 +158,15 @@ def _opened(
         by_step.setdefault(step, []).append(number_)
     made: dict[Place, str] = {}
     for step, numbers in by_step.items():
-        read = read_rollouts(record.rollout_file(step), groups=numbers)
-        for number_, entry in zip(sorted(numbers), read, strict=True):
+        try:
+            read = read_rollouts(record.rollout_file(step), groups=numbers)
+        except RunFolderError:  # a run that goes on, or back to a checkpoint, has removed it since
+            continue
+        for number_, entry in zip(sorted(numbers), read, strict=False):
             made[step, number_] = plain(group_data(step, number_, entry, pieces))
     kept: list[Place] = []
-    for place in places:  # the estimate may have been too low
+    for place in (place for place in places if place in made):
+        # The estimate may have been too low.
         budget -= len(made[place].encode()) + 1
         if budget < 0:
             break
@@ -213,24 +222,30 @@ def _rows(listed: Sequence[tuple[int, GroupOutline]]) -> dict[str, Any]:
     }
 
 
-def _extremes(record: RunRecord, left_out: list[str]) -> list[dict[str, Any]]:
+def _extremes(record: RunRecord, budget: float, left_out: list[str]) -> list[dict[str, Any]]:
     """The best and the worst rollout of some steps."""
-    with_reward = [step for step, groups in record.outlines.items() if any(group.known for group in groups)]
-    chosen = evenly(sorted(with_reward), _EXTREMES)
-    if len(chosen) < len(with_reward):
-        left_out.append(f"best and worst rollouts are shown of {len(chosen)} of {len(with_reward)} steps")
-    found = []
-    for step in chosen:
-        rated = [
-            (reward, group, i)
-            for group in record.outlines[step]
-            for i, reward in enumerate(group.rewards_G)
-            if reward is not None and math.isfinite(reward)
-        ]
-        best = max(rated, key=lambda entry: (entry[0], -entry[1].group, -entry[2]))
-        worst = min(rated, key=lambda entry: (entry[0], entry[1].group, entry[2]))
-        found.append({"step": step, "best": _extreme(*best), "worst": _extreme(*worst)})
-    return found
+    with_reward = sorted(step for step, groups in record.outlines.items() if any(g.known for g in groups))
+
+    def make(most: int) -> list[dict[str, Any]]:
+        return [_best_and_worst(step, record.outlines[step]) for step in evenly(with_reward, most)]
+
+    found, _ = _fitting(make, _EXTREMES, budget)
+    if len(found) < len(with_reward):
+        left_out.append(f"best and worst rollouts are shown of {len(found)} of {len(with_reward)} steps")
+    kept: list[dict[str, Any]] = found
+    return kept
+
+
+def _best_and_worst(step: int, groups: Sequence[GroupOutline]) -> dict[str, Any]:
+    rated = [
+        (reward, group, i)
+        for group in groups
+        for i, reward in enumerate(group.rewards_G)
+        if reward is not None and math.isfinite(reward)
+    ]
+    best = max(rated, key=lambda entry: (entry[0], -entry[1].group, -entry[2]))
+    worst = min(rated, key=lambda entry: (entry[0], entry[1].group, entry[2]))
+    return {"step": step, "best": _extreme(*best), "worst": _extreme(*worst)}
 
 
 def _extreme(reward: float, group: GroupOutline, i: int) -> Mapping[str, Any]:

@@ -146,7 +146,7 @@ function rolloutNode(run, group, rollout, look, open) {
   return el("details", { class: "rollout", open, ontoggle: write },
     el("summary", {}, said.join(", ")),
     parts.length > 1 || rollout.failure ? el("p", { class: "small faint" },
-      parts.map(([label, v]) => `${label} ${shown(v)}${label in rollout.terms ? ` (adds ${shown(rollout.terms[label])})` : ""}`).join(", "),
+      parts.map(([label, v]) => `${label} ${shown(v)}${Object.hasOwn(rollout.terms, label) ? ` (adds ${shown(rollout.terms[label])})` : ""}`).join(", "),
       rollout.failure ? ` ${rollout.failure}` : "") : null,
     slot);
 }
