@@ -150,6 +150,11 @@ class RunFolder:
         """The trained model, `model/`."""
         return self.path / "model"
 
+    @property
+    def report_file(self) -> Path:
+        """The report, `report.html`."""
+        return self.path / "report.html"
+
     def rollout_file(self, step: int) -> Path:
         """The Parquet file of one step, numbered with six digits."""
         return self.rollouts_dir / f"step-{step:06d}.parquet"

@@ -17,10 +17,8 @@ from groupwise.report.tokens import Pieces
 from groupwise.workbench.explain import explain
 from groupwise.workbench.outfile import replacing
 
-NAME = "report.html"
-"""The file in the run folder, where none is named."""
 SIDE_BY_SIDE = "side_by_side.html"
-"""The same for several runs, in the folder of the first."""
+"""The report of several runs, in the folder of the first, where no file is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ def write_report(paths: Sequence[Path], output: Path | None = None) -> Written:
                 f"there is no run folder {place}; `groupwise report` takes the folder that a run made"
             )
         read_manifest(RunFolder(place))
-    target = output or places[0] / (NAME if len(places) == 1 else SIDE_BY_SIDE)
+    target = output or (RunFolder(places[0]).report_file if len(places) == 1 else places[0] / SIDE_BY_SIDE)
     with replacing(target) as file:
         opened = [_opened(place) for place in places]
         runs = [
