@@ -13,8 +13,8 @@ from tests.records.examples import two_groups, with_critic_and_greedy
 
 def test_an_outline_is_what_the_groups_hold(tmp_path: Path) -> None:
     path = tmp_path / "step-000003.parquet"
-    first, second = two_groups()
-    groups = [with_critic_and_greedy(first), second]
+    first, *others = two_groups()
+    groups = [with_critic_and_greedy(first), *others]
     write_rollouts(path, groups, step=3)
     outlines = read_outlines(path)
     assert [o.group for o in outlines] == list(range(len(groups)))

@@ -166,7 +166,10 @@ class Tab:
             deviceScaleFactor=1,
             mobile=width < 500,
         )
-        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        features = [
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-reduced-motion", "value": "reduce"},  # else a click may come while the page scrolls
+        ]
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
