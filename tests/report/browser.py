@@ -168,7 +168,10 @@ class Tab:
         )
         features = [
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
-            {"name": "prefers-reduced-motion", "value": "reduce"},  # else a click may come while the page scrolls
+            {
+                "name": "prefers-reduced-motion",
+                "value": "reduce",
+            },  # else a click may come while the page scrolls
         ]
         self.call("Emulation.setEmulatedMedia", features=features)
 

@@ -21,6 +21,7 @@ from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.loss import Objective
 from groupwise.objective.ratios import RATIOS
 from groupwise.prompts.load import Row, check_rows, read_rows, rows_from
+from groupwise.records import Prompt
 from groupwise.rewards import Rewards, build
 
 
@@ -50,6 +51,8 @@ class Inputs:
     """How far the ratio may move before a bound bites; None for a surrogate without bounds."""
     control_kl: Callable[..., Any]
     """The KL controller's rule with its settings."""
+    prompts: Sequence[Prompt] | None = None
+    """Encoded before, to be trained on in place of `train`, as when a step is replayed; None otherwise."""
 
     @property
     def config(self) -> RunConfig:

@@ -52,12 +52,10 @@ def open_recorder(
         held = lock(folder)
         origin = origin_of(data_files, rows, python_rewards)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
+        write_config(folder, loaded)
     else:
         folder, held = resumed.folder, resumed.held
         notices = [*resumed.notices, *notices]
-    if resumed is None or resumed.changed:
-        text = annotated(loaded).encode()
-        replace_file(folder.config_file, lambda file: file.write(text))
     terminal = Terminal(steps, console)
     watch = watch_of(loaded.config, base=loaded.base)
     terminal.findings = lambda: watch.findings
@@ -104,6 +102,16 @@ def origin_of(
         "python_rewards": python_rewards,
         "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
     }
+
+
+def write_config(folder: RunFolder, loaded: LoadedConfig) -> None:
+    """Write `config.yaml`.
+
+    Raises:
+        RunFolderError: it cannot be written.
+    """
+    text = annotated(loaded).encode()
+    replace_file(folder.config_file, lambda file: file.write(text))
 
 
 def annotated(loaded: LoadedConfig) -> str:

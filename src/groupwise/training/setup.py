@@ -372,6 +372,8 @@ def _new_tokens(config: RunConfig) -> int:
 
 def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt], list[str]]:
     """Training and held-out prompts as token ids, and what to tell of them."""
+    if inputs.prompts is not None:
+        return list(inputs.prompts), [], []
     config = inputs.config
     new_tokens = _new_tokens(config)
     limit = config.prompts.max_prompt_tokens or policy.context_tokens - new_tokens
