@@ -40,7 +40,7 @@ def test_a_fence_holds_whatever_stands_in_it(text: str) -> None:
     parsed = blocks(f"# Before\n\n{fenced(text)}\n\n# After\n")
     assert [kind for kind, _ in parsed] == ["inline", "fence", "inline"]
     # CommonMark reads each of \r\n, \r and \n as a line ending.
-    assert parsed[1][1] == text.replace("\r\n", "\n").replace("\r", "\n") + "\n"
+    assert parsed[1][1] == f"{text}\n".replace("\r\n", "\n").replace("\r", "\n")
 
 
 @given(st.text(alphabet="`~#<>[]()\n\r ax|", max_size=60))
@@ -75,9 +75,9 @@ def test_best_middle_and_worst_of_each_group() -> None:
     assert heads[:5] == [
         "# Step 3, training batch",
         "## ` a:1 `, mean reward 0.4375",
-        f"### Rollout 2: reward 1, {tokens} tokens",
-        f"### Rollout 4: reward 0.25, {tokens} tokens",
-        f"### Rollout 1: no reward, {tokens} tokens",
+        f"### Rollout 2: reward 1, {tokens} tokens, cut off by the limit",
+        f"### Rollout 4: reward 0.25, {tokens} tokens, cut off by the limit",
+        f"### Rollout 1: no reward, {tokens} tokens, cut off by the limit",
     ]
     assert len(heads) == 1 + 4 * 4
     assert text.endswith("2 more are not in this file.\n")
