@@ -41,6 +41,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     # A critic has weights, an optimiser and values of the batch; a greedy baseline is a rollout beside the group.
     "critic": {"objective": {"preset": "ppo", "kl": {"beta": 0.05}}, "critic": {"learning_rate": 1e-3}},
     "greedy": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
+    # A KL that is taken for a run-away at step 3 and after: the run goes back, and goes on with other settings.
+    "rollback": {
+        "health": {
+            "thresholds": {"kl_runaway": {"token_limit": 1e-7}},
+            "actions": {"kl_runaway": {"do": "rollback", "beta": 1.5, "learning_rate": 0.5, "times": 2}},
+        },
+    },
     # Rewards in units of a running spread, and a check whose findings follow from all steps so far.
     "smoothed and watched": {
         "rewards": [

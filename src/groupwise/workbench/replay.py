@@ -40,7 +40,7 @@ token, and another machine or another number of threads rounds otherwise. Where 
 is twice the largest gap that this makes on the step's prompts, when that is more."""
 
 _SHOWN = 12
-_STARTED_ELSEWHERE = ("keeper", "recorder", "order")  # parts whose memory a replay has no use for
+_STARTED_ELSEWHERE = ("keeper", "recorder", "order", "probe")  # parts whose memory a replay has no use for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
