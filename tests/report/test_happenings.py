@@ -31,6 +31,14 @@ def test_a_finding_is_told_once_at_its_worst() -> None:
     assert steps_of(found) == [3, 30]
 
 
+def test_the_rollouts_that_show_a_finding() -> None:
+    shown = {"prompt_id": "a:3", "group_index": 2, "why": "the longest"}
+    found = happenings([{**line(3, "begins"), "rollouts": [shown]}, line(5, "worsens")])
+    assert found["findings"][0]["examples"] == [], "those of the worst, which has none"
+    found = happenings([line(3, "begins"), {**line(5, "worsens"), "rollouts": [shown]}])
+    assert found["findings"][0]["examples"] == ["step 5, a:3, rollout 2: the longest"]
+
+
 def test_two_findings_do_not_mix() -> None:
     found = happenings([line(1, "begins"), line(2, "begins", check="truncation"), line(9, "ends")])
     assert [(f["check"], f["ends"]) for f in found["findings"]] == [("kl_runaway", 9), ("truncation", None)]

@@ -41,7 +41,7 @@ def happenings(lines: Sequence[Mapping[str, Any]], *, most: int = MOST) -> dict[
             findings.append(open_[key])
         elif line.get("event") == "worsens":
             open_[key]["worsens"].append(step)
-        open_[key] |= _told(finding)
+        open_[key] |= _told(finding) | {"examples": _examples(line)}
     return {
         "findings": findings[:most],
         "events": events[:most],
@@ -67,6 +67,18 @@ def _told(finding: Mapping[str, Any]) -> dict[str, Any]:
         "causes": [shortened(str(each), _CHARACTERS) for each in finding.get("causes", ())],
         "remedies": [shortened(str(each), _CHARACTERS) for each in finding.get("remedies", ())],
     }
+
+
+def _examples(line: Mapping[str, Any]) -> list[str]:
+    """The rollouts that show a finding, at the step of its line."""
+    return [
+        shortened(
+            f"step {line['step']}, {each.get('prompt_id')}, rollout {each.get('group_index')}: {each.get('why')}",
+            300,
+        )
+        for each in line.get("rollouts") or ()
+        if isinstance(each, dict)
+    ][:8]
 
 
 def _sentence(line: Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ function drawFindings() {
       el("p", {}, f.summary),
       el("details", {}, el("summary", {}, "Evidence, causes, what to try"), el("div", { class: "cols" },
         list("Evidence", [...Object.entries(f.evidence).map(([name, v]) => `${name} ${shown(v)}`), `judged by steps ${f.first_step} to ${f.last_step}`], "ul"),
-        list("Likely causes", f.causes, "ol"), list("To try", f.remedies, "ol"))));
+        list("Rollouts to look at", f.examples, "ul"), list("Likely causes", f.causes, "ol"), list("To try", f.remedies, "ol"))));
   };
   const event = (e) => el("article", { class: "finding action" },
     el("p", {}, el("span", { class: "badge action" }, e.kind.replaceAll("_", " ")), ` at step ${e.step}`), el("p", {}, e.sentence));
