@@ -10,8 +10,8 @@ from groupwise.records.rollout_outline import GroupOutline
 Place = tuple[int, int]
 """Step, and number of the group in it."""
 
-_TOKEN_BYTES = 36
-_ROLLOUT_BYTES = 500
+_TOKEN_BYTES = 20
+_ROLLOUT_BYTES = 350
 MOST_TOKENS = 2048
 """Tokens of one rollout that are shown."""
 
@@ -19,7 +19,7 @@ MOST_TOKENS = 2048
 def choose(
     outlines: Mapping[int, Sequence[GroupOutline]], *, first: Iterable[int], budget_bytes: int
 ) -> list[Place]:
-    """The groups to be shown with their tokens, the most telling first, as many as the budget is likely to hold.
+    """The groups to be shown with their tokens, the most telling first, as many as the budget could hold at best.
 
     Round after round each step gives one more group: its widest spread, its highest mean, its lowest, its longest,
     then the others. Steps come in this order: the last, the first, those given, then ever finer parts of the run.
@@ -76,7 +76,7 @@ def in_turn(steps: Sequence[int], first: Iterable[int]) -> list[int]:
 
 
 def estimate(group: GroupOutline) -> int:
-    """About how many bytes a group takes in the page."""
+    """How many bytes a group takes in the page at the least, or nearly so."""
     tokens = sum(min(length, MOST_TOKENS) for length in group.lengths_G)
     texts = sum(len(text.encode("utf-8", "replace")) for text in group.responses_G)
     return tokens * _TOKEN_BYTES + texts + _ROLLOUT_BYTES * len(group.lengths_G) + 2 * len(group.prompt) + 500

@@ -166,7 +166,7 @@ def _opened(
             made[step, number_] = plain(group_data(step, number_, entry, pieces))
     kept: list[Place] = []
     for place in (place for place in places if place in made):
-        # The estimate may have been too low.
+        # More were chosen than fit, since only now their size is known.
         budget -= len(made[place].encode()) + 1
         if budget < 0:
             break

@@ -67,7 +67,7 @@ function tokenList(group, rollout, look) {
   const numbers = numbersOf(rollout);
   const spans = numbers.map((n, t) => {
     const piece = pieceOf(rollout, t);
-    const text = piece === "" ? el("span", { class: "part" }, "\u00b7") : piece.replaceAll("\n", "\u21b5\n");
+    const text = piece === "" ? el("span", { class: "part", title: "bytes of the character that the next tokens complete" }, "\u00b7") : piece.replaceAll("\n", "\u21b5\n");
     return el("span", { class: `tok${n.trained ? "" : " untrained"}`, role: "option", id: `tok-${group.step}-${group.group}-${rollout.i}-${t}`, "aria-selected": "false", "data-t": t }, text);
   });
   let at = -1;
