@@ -161,6 +161,8 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.save_rollouts": (False, {}),
     "run.samples_every_steps": (20, {}),
     "run.save_model": (False, {}),
+    "distributed.strategy": ("fsdp2", {}),
+    "distributed.timeout_seconds": (20.0, {}),
 }
 ONLY_ONE = {"rollout.engine"}
 """Settings with a single choice so far."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import BaseFileLock
 from rich.console import Console
 
 from groupwise.config import LoadedConfig, yaml
@@ -15,6 +16,7 @@ from groupwise.health.watch import watch_of
 from groupwise.prompts.load import Row
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
+from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed
 from groupwise.training.samples import Schedule
@@ -32,8 +34,9 @@ def open_recorder(
     rows: Mapping[str, Sequence[Row]],
     python_rewards: Sequence[str] = (),
     resumed: Resumed | None = None,
+    ranks: Ranks = ALONE,
 ) -> Recorder:
-    """The run folder with its configuration and manifest, and the sinks.
+    """The run folder with its configuration and manifest, and the sinks. The first of several ranks opens it.
 
     Args:
         loaded: the configuration.
@@ -44,13 +47,35 @@ def open_recorder(
         rows: `train` and `held_out`, some of which may come from Python.
         python_rewards: labels of the rewards given in Python.
         resumed: the run that is gone on with; None for a new one.
+        ranks: who train together.
     """
+    recorder: Recorder | None = None
+
+    def opened() -> RunFolder:
+        nonlocal recorder
+        recorder = _opened(loaded, steps, notices, console, resumed, ranks, data_files, rows, python_rewards)
+        return recorder.folder
+
+    folder = ranks.from_first(opened)
+    watch = watch_of(loaded.config, base=loaded.base)
+    return recorder or Recorder(folder, (), save_rollouts=False, watch=watch, ranks=ranks)
+
+
+def _opened(
+    loaded: LoadedConfig,
+    steps: int,
+    notices: Sequence[str],
+    console: Console | None,
+    resumed: Resumed | None,
+    ranks: Ranks,
+    *origins: Any,
+) -> Recorder:
     config = loaded.config.run
     console = console or Console(highlight=False, soft_wrap=True)
     if resumed is None:
         folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
-        held = lock(folder)
-        origin = origin_of(data_files, rows, python_rewards)
+        held: BaseFileLock | None = lock(folder)
+        origin = origin_of(*origins)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
         write_config(folder, loaded)
     else:
@@ -71,6 +96,7 @@ def open_recorder(
         say=terminal.say if "terminal" in config.sinks else None,
         held=held,
         watch=watch,
+        ranks=ranks,
     )
 
 
