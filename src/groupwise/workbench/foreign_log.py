@@ -95,6 +95,7 @@ def diagnose_log(path: Path) -> Diagnosis:
         checks=tuple(watch.checks),
         events=tuple(events),
         open=tuple(watch.findings),
+        actions=(),
         notes=(*notes, *_unjudged(checks, lines), *watch.faults),
     )
 
