@@ -112,15 +112,16 @@ def sample(run: Run, step: int) -> BatchInUse:
     config = run.config
     clock: dict[str, Metric] = {}
     run.begin(step - 1)
-    collected = collect(
-        run.engine,
-        [run.prompts[i] for i in run.order.next()],
-        replace(run.sampling, temperature=run.temperature.value),
-        run.score(step - 1),
-        group_size=config.rollout.group_size,
-        seed=(config.run.seed, step),
-        greedy="greedy_rewards" in run.inputs.estimate.needs,
-    )
+    with run.recording():
+        collected = collect(
+            run.engine,
+            [run.prompts[i] for i in run.order.next()],
+            replace(run.sampling, temperature=run.temperature.value),
+            run.score(step - 1),
+            group_size=config.rollout.group_size,
+            seed=(config.run.seed, step),
+            greedy="greedy_rewards" in run.inputs.estimate.needs,
+        )
     judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
         logprobs = logprobs_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from groupwise.health.metric import Largest, Mean, Metric
 from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
+from groupwise.model.recorded import RecordedLayers
 from groupwise.model.reference import Reference, build_reference
 from groupwise.prompts.encode import encode
 from groupwise.prompts.order import PromptOrder
@@ -149,6 +150,11 @@ class Run:
             self.critic.begin(step)
         if self.updater.kl_in_loss:
             self.updater.objective = replace(self.updater.objective, beta=self.kl.beta)
+
+    def recording(self) -> AbstractContextManager[None]:
+        """What the layers give while sampling within it serves the first update, where that is wanted and possible."""
+        recorded = self.updater.forward.scorer.recorded
+        return nullcontext() if recorded is None else recorded.record()
 
     def update(self, rows: Sequence[BatchRow], step: int, *, first: bool) -> dict[str, Metric]:
         """One update of everything that learns: the critic where there is one, then the policy.
@@ -348,13 +354,20 @@ def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> Toke
     """
     if config.training.gradient_checkpointing:
         checkpoint_layers(policy)
-    return TokenLogprobs(
+    training = config.training
+    scorer = TokenLogprobs(
         policy.model,
         longest_tokens=longest_tokens,
         precision=policy.precision,
         flex=policy.flex,
-        compiled=config.training.compile,
+        compiled=training.compile,
     )
+    # Sampling merges adapters, autocast and compiled layers do not call the product, and checkpointing calls it twice.
+    plain = policy.precision is None and not hasattr(policy.model, "peft_config")
+    once = not (training.compile or training.gradient_checkpointing)
+    if training.reuse_sampling and scorer.shared and policy.device.type == "cpu" and plain and once:
+        scorer.recorded = RecordedLayers(scorer.backbone, tokens=training.micro_batch_tokens)
+    return scorer
 
 
 def reference_scorer(
