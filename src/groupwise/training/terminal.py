@@ -31,7 +31,15 @@ LINE: tuple[tuple[str, str, str], ...] = (
     ("eval/dpo_accuracy", "held-out accuracy", ".1%"),
 )
 """Metrics that are told, with their names and forms for people; those that a step does not have are left out."""
-PHASES = ("generate", "reward", "logprobs", "critic", "update", "record", "evaluate")
+PHASES: tuple[tuple[str, str], ...] = (
+    ("time/generate_seconds", "generate"),
+    ("time/reward_seconds", "reward"),
+    ("time/logprobs_seconds", "logprobs"),
+    ("time/critic_seconds", "critic"),
+    ("time/update_seconds", "update"),
+    ("time/record_seconds", "record"),
+    ("time/evaluate_seconds", "evaluate"),
+)
 _BARS = "▁▂▃▄▅▆▇█"
 _NARROWEST = 50
 _COLOURS = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
@@ -112,7 +120,7 @@ class Terminal:
                 values = self._series[name]
                 bars = sparkline(values, max(8, min(60, width - 40)))
                 table.add_row(Text(label), Text(f"{values[-1]:{form}}"), Text(bars, style="blue"))
-        spent = [(p, metrics[n]) for p in PHASES if (n := f"time/{p}_seconds") in metrics]
+        spent = [(phase, metrics[name]) for name, phase in PHASES if name in metrics]
         phases = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in spent if seconds >= 0.05)
         rows = [table, Text(f"seconds  {phases or 'below 0.1 each'}", overflow="ellipsis", no_wrap=True)]
         rows += [
