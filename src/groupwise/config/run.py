@@ -48,9 +48,9 @@ class RunSettings(Section):
     )
     save_rollouts: Bool = Field(default=True, description="Write every rollout to rollouts/ as Parquet.")
     samples_every_steps: PositiveInt | None = Field(
-        default=100,
-        description="Write a few groups of the batch to samples/ as Markdown after so many steps, at the first and at "
-        "the last; null: never. Evaluations always do.",
+        default=50,
+        description="Write a few groups of the batch to samples/ as Markdown after so many steps, and at the first; "
+        "null: never. Evaluations always do.",
     )
     save_model: Bool = Field(default=True, description="Write the trained model to model/ at the end.")
 

@@ -19,7 +19,6 @@ from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
 from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed
-from groupwise.training.samples import Schedule
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Tracker
 from groupwise.training.terminal import Terminal
 
@@ -92,7 +91,7 @@ def _opened(
         folder,
         _sinks(loaded, folder, terminal, after=after),
         save_rollouts=config.save_rollouts,
-        samples=Schedule(every_steps=config.samples_every_steps, last=steps),
+        samples_every_steps=config.samples_every_steps,
         say=terminal.say if "terminal" in config.sinks else None,
         held=held,
         watch=watch,

@@ -18,7 +18,7 @@ from groupwise.records.replace import replace_file
 from groupwise.records.rollout_file import write_rollouts
 from groupwise.records.run_folder import RunFolder
 from groupwise.training.distributed import ALONE, Ranks
-from groupwise.training.samples import Schedule, page
+from groupwise.training.samples import due, page
 from groupwise.training.sinks import Sink
 
 
@@ -31,7 +31,7 @@ class Recorder:
         sinks: Sequence[Sink],
         *,
         save_rollouts: bool,
-        samples: Schedule | None = None,
+        samples_every_steps: int | None = None,
         say: Callable[[str], None] | None = None,
         held: BaseFileLock | None = None,
         watch: Watch | None = None,
@@ -43,7 +43,7 @@ class Recorder:
             folder: of the run.
             sinks: beside metrics.jsonl.
             save_rollouts: write each step's.
-            samples: at which steps a few rollouts are written for people; None for never.
+            samples_every_steps: how often a few rollouts are written for people; None for never.
             say: shows a sentence to whoever watches the run.
             held: the lock on the folder, released at the end.
             watch: makes the health checks on each step that is written; None for none.
@@ -54,7 +54,7 @@ class Recorder:
         self._held = held
         self.sinks = sinks
         self.save_rollouts = save_rollouts
-        self._schedule = samples or Schedule(every_steps=None, last=0)
+        self._samples_every_steps = samples_every_steps
         self._say = say
         self._said: set[str] = set()
         self._step = 0
@@ -136,7 +136,7 @@ class Recorder:
         started = time.perf_counter()
         if self.save_rollouts and record.groups:
             write_rollouts(self.folder.rollout_file(record.step), record.groups, step=record.step)
-        if record.groups and self._schedule.due(record.step):
+        if record.groups and due(record.step, self._samples_every_steps):
             self.samples(record.step, [entry.group for entry in record.groups], held_out=False)
         return dict(record.metrics), time.perf_counter() - started
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from groupwise.records import Group, Rollout, StopReason, Verdict
 
@@ -14,18 +13,12 @@ _ROLLOUTS = 3
 _CHARACTERS = 4000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """At which steps a file is written."""
+def due(step: int, every_steps: int | None) -> bool:
+    """True at the first step and after every so many; None for never.
 
-    every_steps: int | None
-    """After so many; None for never."""
-    last: int
-    """The last step of the run."""
-
-    def due(self, step: int) -> bool:
-        """True at the first step, the last, and every `every_steps`."""
-        return self.every_steps is not None and (step in (1, self.last) or step % self.every_steps == 0)
+    The last step is no exception, so that a run that is lengthened has the files of one that was always longer.
+    """
+    return every_steps is not None and (step == 1 or step % every_steps == 0)
 
 
 def page(title: str, groups: Sequence[Group], *, most: int = GROUPS) -> str:
