@@ -122,7 +122,10 @@ class Terminal:
                 table.add_row(Text(label), Text(f"{values[-1]:{form}}"), Text(bars, style="blue"))
         spent = [(phase, metrics[name]) for name, phase in PHASES if name in metrics]
         phases = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in spent if seconds >= 0.05)
-        rows = [table, Text(f"seconds  {phases or 'below 0.1 each'}", overflow="ellipsis", no_wrap=True)]
+        rows: list[Table | Text] = [
+            table,
+            Text(f"seconds  {phases or 'below 0.1 each'}", overflow="ellipsis", no_wrap=True),
+        ]
         rows += [
             Text(
                 f"{finding.severity}  {finding.check}: {finding.summary}",
