@@ -20,6 +20,7 @@ from typing import Any
 from filelock import BaseFileLock, FileLock, Timeout
 
 from groupwise.errors import RunFolderError
+from groupwise.records.links import refuse_links
 from groupwise.records.replace import replace_file
 from groupwise.secrets import without_secrets
 
@@ -89,9 +90,6 @@ _OURS = (
 
 # Folders that a run makes, inner ones first. Overwriting removes those that it leaves empty.
 _FOLDERS = ("model/adapter", "checkpoints/step-*/adapter", "checkpoints/step-*")
-
-# Folders whose files are told apart by their names, and read, replaced or removed one by one.
-_LISTED = ("rollouts", "samples", "checkpoints", "events")
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "peft", "safetensors", "numpy", "pyarrow")
 
@@ -304,7 +302,7 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
             f"run.dir {path} exists and is not empty; choose another run.dir, or set run.overwrite=true to replace "
             "the run in it"
         )
-    _refuse_links(RunFolder(path))
+    refuse_links(path, FILES)
     try:
         read_manifest(RunFolder(path))
     except RunFolderError as error:
@@ -402,7 +400,7 @@ def read_manifest(folder: RunFolder) -> dict[str, Any]:
         RunFolderError: the folder has no manifest, it is not one of ours, or something in it is elsewhere.
     """
     path = folder.manifest_file
-    _refuse_links(folder)
+    refuse_links(folder.path, FILES)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -420,28 +418,6 @@ def read_manifest(folder: RunFolder) -> dict[str, Any]:
             f"{path} is damaged: its field {(wrong or ['resumed'])[0]} is not as it was written"
         )
     return manifest
-
-
-def _refuse_links(folder: RunFolder) -> None:
-    """Refuse what is a link to outside, so that nobody's other files are read, written or removed as a run's."""
-    own = {name.rstrip("/") for name in FILES} | {".lock"}
-    try:
-        top = [each for each in os.scandir(folder.path) if each.name in own]
-        inside = [each for name in _LISTED for each in _entries(folder.path / name)]
-        for each in (*top, *inside):
-            if each.is_symlink() and not Path(each.path).resolve().is_relative_to(folder.path.resolve()):
-                raise RunFolderError(
-                    f"{each.path} is a link that leads out of the run folder; put in its place what it leads to, or "
-                    "take the link away"
-                )
-    except (FileNotFoundError, NotADirectoryError):
-        return  # no run folder either, which is told by whoever looks for its manifest
-    except (OSError, RuntimeError, ValueError) as error:  # not readable, a loop of links, a NUL character
-        raise RunFolderError(f"{folder.path} cannot be read: {error}") from None
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    return list(os.scandir(folder)) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def _dated(parent: Path) -> Path:
