@@ -6,7 +6,7 @@ import pytest
 
 from groupwise.config import load
 from groupwise.config.foreign import OTHERS, setting_for
-from groupwise.config.load import known_keys
+from groupwise.config.keys import known_keys
 from groupwise.config.run import RunConfig
 from groupwise.errors import ConfigError
 

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from groupwise.config import load, presets
-from groupwise.config.load import leaves
+from groupwise.config.keys import leaves
 from groupwise.errors import ConfigError
 
 

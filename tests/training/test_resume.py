@@ -16,7 +16,7 @@ import groupwise
 from groupwise.checkpoint.save import saved_checkpoints
 from groupwise.checkpoint.weights import trained_weights
 from groupwise.config import load
-from groupwise.config.load import known_keys
+from groupwise.config.keys import known_keys
 from groupwise.errors import CheckpointError, ConfigError, RunFolderError
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.records.run_folder import RunFolder, lock

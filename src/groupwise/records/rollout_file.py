@@ -31,7 +31,7 @@ from groupwise.records.nouns import (
 )
 from groupwise.records.replace import replace_file
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised when a column comes or changes its name, type or meaning; readers refuse what is newer than they are."""
 
 _VERSION_KEY = b"groupwise.rollouts.schema_version"
@@ -123,11 +123,14 @@ SCHEMA = pa.schema(
         _field("policy_version", pa.int64(), "How often the optimiser had changed the sampling weights."),
         _field("prompt_token_ids", _list(pa.int32()), "Ids of the prompt, as sampled from and trained on."),
         _field("token_ids", _list(pa.int32()), "Ids of the response as sampled, the stop token included."),
-        _field("trainable", _list(pa.bool_()), f"True where the policy chose the token, {_TOKENS}."),
+        _field(
+            "trainable", _list(pa.bool_()), f"True where the token is trained when the rollout is, {_TOKENS}."
+        ),
         _field(
             "sampler_logprob",
             _list(pa.float32()),
-            f"Log-probability in nats under the distribution drawn from, truncation included, {_TOKENS}.",
+            f"Log-probability in nats under the distribution drawn from, truncation and redraws included, {_TOKENS}; "
+            "that of `old_logprob` at inserted tokens and at those that follow a note.",
         ),
         _field(
             "old_logprob",
@@ -165,6 +168,19 @@ SCHEMA = pa.schema(
             "entropy",
             _list(pa.float32()),
             f"Entropy in nats of the policy that sampled, before truncation, {_TOKENS}; null if unknown.",
+            nullable=True,
+        ),
+        _field(
+            "inserted",
+            _list(pa.bool_()),
+            f"True at the tokens of a note put in after sampling, {_TOKENS}; null where there is none, and in files of "
+            "version 1 to 3.",
+            nullable=True,
+        ),
+        _field(
+            "max_new_tokens",
+            pa.int32(),
+            "The row's own limit on new tokens; null for the run's, and in files of version 1 to 3.",
             nullable=True,
         ),
     ],
@@ -295,6 +311,8 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "value_target": [_one(entry.value_targets_GT, i) for _, i, entry in rows],
         "kept_mass": [rollout.kept_mass_T for rollout in rollouts],
         "entropy": [rollout.entropy_T for rollout in rollouts],
+        "inserted": [rollout.inserted_T for rollout in rollouts],
+        "max_new_tokens": [p.max_new_tokens for p in prompts],
     }
     return pa.Table.from_arrays([_column(field, values[field.name]) for field in SCHEMA], schema=SCHEMA)
 
@@ -422,6 +440,7 @@ def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
         text=first["prompt"],
         token_ids=first["prompt_token_ids"],
         columns=json.loads(first["columns"]),
+        max_new_tokens=first["max_new_tokens"],
     )
     group = Group(
         prompt=prompt,
@@ -462,6 +481,7 @@ def _rollout(row: dict[str, Any]) -> Rollout:
         stop_reason=StopReason(row["stop_reason"]),
         policy_version=row["policy_version"],
         text=row["response"],
+        inserted_T=row["inserted"],
     )
 
 

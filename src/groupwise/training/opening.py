@@ -10,9 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from groupwise.config import LoadedConfig, yaml
-from groupwise.config.load import leaves
+from groupwise.config.keys import leaves
 from groupwise.health.watch import watch_of
-from groupwise.prompts.load import Row
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import create, lock, write_manifest
 from groupwise.training.recorder import Recorder
@@ -26,9 +25,7 @@ def open_recorder(
     steps: int,
     notices: Sequence[str],
     console: Console | None,
-    data_files: Mapping[str, Path],
-    rows: Mapping[str, Sequence[Row]],
-    python_rewards: Sequence[str] = (),
+    origin: Mapping[str, Any],
     resumed: Resumed | None = None,
 ) -> Recorder:
     """The run folder with its configuration and manifest, and the sinks.
@@ -38,9 +35,7 @@ def open_recorder(
         steps: in the run.
         notices: sentences to tell at the start.
         console: where they and the steps are told; a plain one by default.
-        data_files: each data file by its name in the configuration.
-        rows: `train` and `held_out`, some of which may come from Python.
-        python_rewards: labels of the rewards given in Python.
+        origin: where data and rewards came from, as keywords of `write_manifest`.
         resumed: the run that is gone on with; None for a new one.
     """
     config = loaded.config.run
@@ -48,7 +43,6 @@ def open_recorder(
     if resumed is None:
         folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
         held = lock(folder)
-        origin = origin_of(data_files, rows, python_rewards)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
     else:
         folder, held = resumed.folder, resumed.held
@@ -68,20 +62,6 @@ def open_recorder(
     say = terminal.say if "terminal" in config.sinks else None
     watch = watch_of(loaded.config, base=loaded.base)
     return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch)
-
-
-def origin_of(
-    data_files: Mapping[str, Path], rows: Mapping[str, Sequence[Row]], python_rewards: Sequence[str] = ()
-) -> dict[str, Any]:
-    """What the manifest says of where data and rewards came from, as keywords of `write_manifest`.
-
-    The arguments are those of `open_recorder`.
-    """
-    return {
-        "data_files": data_files,
-        "python_rewards": python_rewards,
-        "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
-    }
 
 
 def annotated(loaded: LoadedConfig) -> str:

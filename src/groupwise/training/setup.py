@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from groupwise.checkpoint.randomness import ProcessRandomness
@@ -19,8 +22,9 @@ from groupwise.health.metric import Largest, Mean, Metric
 from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.model.reference import Reference, build_reference
-from groupwise.prompts.encode import encode
+from groupwise.model.reference import Reference, build_reference, dropped_out
+from groupwise.prompts.curriculum import Curriculum
+from groupwise.prompts.encode import encode, prompt_limit
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.records.run_folder import RunFolder, refuse
@@ -60,6 +64,8 @@ class Run:
     """To evaluate on."""
     order: PromptOrder
     """Which prompts make each batch."""
+    curriculum: Curriculum | None
+    """Which of them are ready; None for all."""
     steps: int
     """Batches in the run."""
     at_start: dict[str, Metric]
@@ -74,6 +80,8 @@ class Run:
     """Scores the reference's; None without a reference."""
     reference_weights: Callable[[], AbstractContextManager[None]] | None
     """Context with the reference's weights; None without a reference."""
+    note_ids: NDArray[np.int32]
+    """Ids of `objective.teaching.text`; none without it."""
     kl: KLController
     """The KL coefficient from step to step."""
     temperature: Temperature
@@ -105,6 +113,7 @@ class Run:
         return {
             "keeper": self.keeper,
             "order": self.order,
+            **({} if self.curriculum is None else {"curriculum": self.curriculum}),
             "optimizer": self.optimizer,
             "updates": self.updater.guard,
             **({} if self.critic is None else {"critic": self.critic}),
@@ -120,6 +129,14 @@ class Run:
     def pass_reward(self) -> float | None:
         """Total reward from which on a rollout is right; None where rewards are normalised in training."""
         return None if self.inputs.rewards.normalises else self.config.evaluate.pass_reward
+
+    def reference_at(self, step: int) -> Callable[[], AbstractContextManager[None]] | None:
+        """`reference_weights`, in a step from 1 with what `objective.kl.reference_dropout` drops."""
+        share, forward = self.config.objective.kl.reference_dropout, self.reference_forward
+        if not share or forward is None or self.reference_weights is None:
+            return self.reference_weights
+        seed = (self.config.run.seed, step)
+        return functools.partial(dropped_out, self.reference_weights, forward.scorer.backbone, share, seed)
 
     def begin(self, step: int) -> None:
         """Move on what changes by rule before a step is sampled, 0 for the first: temperature and KL coefficient."""
@@ -163,8 +180,9 @@ class Run:
             )
             if not training:
                 return verdicts
-            limit = self.config.rollout.max_new_tokens
-            return penalised(verdicts, rollouts, self.config.objective, limit_tokens=limit)
+            longest = self.config.rollout.max_new_tokens
+            limits = [min(longest, prompt.max_new_tokens or longest) for prompt in prompts]
+            return penalised(verdicts, rollouts, self.config.objective, limits=limits)
 
         return scored
 
@@ -196,8 +214,9 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = _policy(inputs)
-    prompts, held_out, notices = _prompts(inputs, policy)
-    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
+    note_ids = _note(config, policy)
+    prompts, held_out, notices = _prompts(inputs, policy, len(note_ids))
+    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config) + len(note_ids)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices += warnings(config).values()
     notices.append(introduced(policy, scorer))
@@ -208,7 +227,10 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         cache_megabytes=config.rollout.cache_megabytes,
         pack_weights=config.rollout.pack_weights,
     )
-    order = _order(config, len(prompts))
+    order = order_of(config, prompts, config.rollout.prompts_per_step)
+    curriculum = None
+    if config.prompts.curriculum is not None:
+        curriculum = Curriculum(config.prompts.curriculum, prompts, pass_reward=config.evaluate.pass_reward)
     steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
     temperature = Temperature(config.rollout)
@@ -227,6 +249,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         prompts=prompts,
         held_out=held_out,
         order=order,
+        curriculum=curriculum,
         steps=steps,
         at_start=at_start if critic is None else at_start | critic.memory(),
         updater=Updater(
@@ -245,6 +268,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         old_forward=None if sampler_serves else forward,
         reference_forward=reference_forward,
         reference_weights=reference_weights,
+        note_ids=note_ids,
         kl=KLController(inputs.control_kl, config.objective.kl.beta),
         temperature=temperature,
         critic=None if critic is None else critic.reporting(recorder.fault),
@@ -258,14 +282,17 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     return run
 
 
-def _order(config: RunConfig, count: int) -> PromptOrder:
-    """Which of so many prompts make each batch."""
+def order_of(config: RunConfig, prompts: Sequence[Prompt], per_step: int) -> PromptOrder:
+    """Which of the prompts make each batch."""
+    weights = {source.called: source.weight for source in config.prompts.train if source.weight is not None}
     return PromptOrder(
-        count,
-        config.rollout.prompts_per_step,
+        len(prompts),
+        per_step,
         shuffle=config.prompts.shuffle,
         seed=config.run.seed,
         drop_last=config.prompts.drop_last,
+        sources=[prompt.source for prompt in prompts],
+        weights=weights or None,
     )
 
 
@@ -370,23 +397,32 @@ def _new_tokens(config: RunConfig) -> int:
     return max(config.rollout.max_new_tokens, config.evaluate.max_new_tokens or 0)
 
 
-def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt], list[str]]:
+def _note(config: RunConfig, policy: Policy) -> NDArray[np.int32]:
+    """The teaching text as ids, without special tokens around it."""
+    teaching = config.objective.teaching
+    if teaching is None:
+        return np.zeros(0, dtype=np.int32)
+    return np.array(policy.tokenizer(teaching.text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+
+
+def _prompts(
+    inputs: Inputs, policy: Policy, note_tokens: int
+) -> tuple[list[Prompt], list[Prompt], list[str]]:
     """Training and held-out prompts as token ids, and what to tell of them."""
     config = inputs.config
-    new_tokens = _new_tokens(config)
-    limit = config.prompts.max_prompt_tokens or policy.context_tokens - new_tokens
-    if limit < 1 or limit + new_tokens > policy.context_tokens:
-        raise ConfigError(
-            f"prompts of up to {limit} tokens and {new_tokens} new ones do not fit the {policy.context_tokens} tokens "
-            f"of {policy.name}; lower rollout.max_new_tokens or prompts.max_prompt_tokens"
-        )
+    limit = prompt_limit(
+        config.prompts,
+        context_tokens=policy.context_tokens,
+        new_tokens=_new_tokens(config) + note_tokens,
+        model=policy.name,
+    )
     prompts, report = encode(inputs.train, config.prompts, policy.tokenizer, limit_tokens=limit)
-    notices = report.sentences()
+    notices = [*inputs.notices, *report.sentences()]
     held_out: list[Prompt] = []
     if inputs.held_out:
         held_out, report = encode(inputs.held_out, config.prompts, policy.tokenizer, limit_tokens=limit)
         notices += report.sentences()
-    return prompts, held_out, notices + _overlap(prompts, held_out)
+    return prompts, held_out, notices
 
 
 def _recorder(
@@ -397,9 +433,7 @@ def _recorder(
         steps=steps,
         notices=notices,
         console=console,
-        data_files=inputs.data_files,
-        rows={"train": inputs.train, "held_out": inputs.held_out},
-        python_rewards=inputs.rewards.from_python,
+        origin=inputs.origin,
         resumed=resumed,
     )
 
@@ -413,13 +447,3 @@ def forward_of(scorer: TokenLogprobs, config: RunConfig, temperature: Temperatur
         rollouts=config.training.micro_batch_rollouts,
         device=next(scorer.model.parameters()).device,
     )
-
-
-def _overlap(prompts: Sequence[Prompt], held_out: Sequence[Prompt]) -> list[str]:
-    seen = {p.token_ids.tobytes() for p in prompts}
-    shared = sum(p.token_ids.tobytes() in seen for p in held_out)
-    if not shared:
-        return []
-    return [
-        f"{shared} of {len(held_out)} held-out prompts are trained on as well, so held-out results flatter"
-    ]

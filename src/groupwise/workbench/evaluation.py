@@ -13,6 +13,7 @@ from groupwise.errors import ConfigError
 from groupwise.evaluate.run import evaluate
 from groupwise.health.metric import values
 from groupwise.prompts.load import check_rows, read_rows
+from groupwise.prompts.sources import read_sources
 from groupwise.records import Group
 from groupwise.registry import file_of
 from groupwise.rewards import build
@@ -135,7 +136,7 @@ def files_read(source: str, loaded: LoadedConfig, data: Path | None = None) -> l
         data: as in `evaluate_model`.
     """
     config, base = loaded.config, loaded.base
-    named = [name for name in (config.prompts.held_out, config.prompts.train) if name is not None]
+    named = [source.source for source in (*config.prompts.held_out, *config.prompts.train)]
     rewards = [file_of(reward.name, base=base) for reward in config.rewards]
     path = Path(source)
     return [
@@ -164,8 +165,8 @@ def evaluate_model(loaded: LoadedConfig, data: Path | None = None) -> Measured:
     rewards = build(config.rewards, base=base)
     if data is not None:
         rows = read_rows(data, source=str(data))
-    elif config.prompts.held_out is not None:
-        rows = read_rows(base / config.prompts.held_out, source=config.prompts.held_out)
+    elif config.prompts.held_out:
+        rows = read_sources(config.prompts.held_out, base).rows
     else:
         raise ConfigError(
             "prompts.held_out is missing, so there is nothing to evaluate on; name a file with --data"

@@ -36,7 +36,12 @@ ROUNDED = 1e-3
 token, and another machine or another number of threads rounds otherwise."""
 
 _SHOWN = 12
-_STARTED_ELSEWHERE = ("keeper", "recorder", "order")  # parts whose memory a replay has no use for
+_STARTED_ELSEWHERE = (
+    "keeper",
+    "recorder",
+    "order",
+    "curriculum",
+)  # parts whose memory a replay has no use for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +110,22 @@ def replay(path: Path, step: int, *, group: int | None = None, rewards: Sequence
     if group is not None and not 0 <= group < len(groups):
         raise RunFolderError(f"step {step} has the groups 0 to {len(groups) - 1}, and no group {group}")
     scored = bool(rewards) or not given
+    from groupwise.training.teaching import untaught
+
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="groupwise-replay-")))
         run = _assembled(loaded, groups, place, step, rewards if scored else [_unknown])
         stack.callback(run.recorder.close)
         stack.callback(run.inputs.rewards.close)
         why = _restored(run, folder, step, scored=scored)
+        sampled = [
+            untaught(entry, run.policy.decode) for entry in groups
+        ]  # what was judged had no notes in it
         parts = [
-            _rewards(run, groups, step, group, restored=why is None)
+            _rewards(run, sampled, step, group, restored=why is None)
             if scored
             else Part(name="rewards", said=f"not computed: given in Python ({', '.join(given)})"),
-            _advantages(run, groups, logged, group),
+            _advantages(run, sampled, groups, logged, group),
         ]
         if why is None:
             parts += [_logprobs(run, groups, step, group), _updates(run, groups, logged, step)]
@@ -225,8 +235,13 @@ def _rewards(
 
 
 def _advantages(
-    run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, float], only: int | None
+    run: Run,
+    groups: Sequence[TrainingGroup],
+    trained: Sequence[TrainingGroup],
+    logged: Mapping[str, float],
+    only: int | None,
 ) -> Part:
+    """`groups` as they were sampled, `trained` with the notes that some hold; a taught rollout's are not compared."""
     from groupwise.training.advantages import advantages, judge_all
     from groupwise.training.logprobs import Logprobs, kl_penalties
 
@@ -251,7 +266,15 @@ def _advantages(
     for g, (entry, arrays) in enumerate(zip(groups, found, strict=True)):
         if only not in (None, g):
             continue
-        for rollout, then_T, now_T in zip(entry.group.rollouts_G, entry.advantages_GT, arrays, strict=True):
+        for rollout, as_trained, then_T, now_T in zip(
+            entry.group.rollouts_G,
+            trained[g].group.rollouts_G,
+            entry.advantages_GT,
+            arrays,
+            strict=True,
+        ):
+            if as_trained.inserted_T is not None:
+                continue
             count += 1
             gap_T = np.abs(then_T - now_T) > EXACT * np.maximum(1.0, np.abs(then_T))
             if gap_T.any():
@@ -275,7 +298,7 @@ def _logprobs(run: Run, groups: Sequence[TrainingGroup], step: int, only: int | 
         judged,
         policy=run.updater.forward,
         reference=run.reference_forward,
-        reference_weights=run.reference_weights,
+        reference_weights=run.reference_at(step),
     )
     differences, largest, count = [], 0.0, 0
     for g, (entry, now) in enumerate(zip(groups, found, strict=True)):
