@@ -43,6 +43,25 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "prompts.curriculum.keep": (0.9, {}),
     "prompts.curriculum.first": (0.2, {}),
     "prompts.curriculum.column": ("passed", {}),
+    **{
+        f"objective.{key}": (value, {"objective": others})
+        for key, value, others in (
+            ("filter.min_tokens", 3, {}),
+            ("filter.max_tokens", 30, {}),
+            ("filter.pattern", "[0-9]", {}),
+            ("filter.reward", "right", {"filter": {"max_reward": 1.0}}),
+            ("filter.min_reward", 0.5, {}),
+            ("filter.max_reward", 0.5, {}),
+            ("filter.counted", False, {"filter": {"max_reward": 1.0}}),
+            ("teaching.text", " No.", {}),
+            ("teaching.place", "start", {"teaching": {"text": "x"}}),
+            ("teaching.below", 0.5, {"teaching": {"text": "x"}}),
+            ("teaching.train_note", False, {"teaching": {"text": "x", "place": "start"}}),
+            ("teaching.answer", "mask", {"teaching": {"text": "x"}}),
+            ("teaching.weight", 0.2, {"teaching": {"text": "x"}}),
+            ("kl.reference_dropout", 0.1, {}),
+        )
+    },
     "rollout.confidence.threshold": (0.8, {}),
     "rollout.confidence.redraws": (3, {}),
     "rollout.max_redraws": (4, {}),
@@ -190,8 +209,14 @@ def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]
         for name, inner in tree.items():
             entry[name] = {**entry.get(name, {}), **inner} if name == "gate" else inner
         return {"rewards": [entry]}
-    for section, values in others.items():
-        tree[section] = {**values, **tree.get(section, {})} if isinstance(values, dict) else values
+    return laid_on(others, tree)
+
+
+def laid_on(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    tree = {**under, **over}
+    for key in under.keys() & over.keys():
+        if isinstance(under[key], dict) and isinstance(over[key], dict):
+            tree[key] = laid_on(under[key], over[key])
     return tree
 
 
@@ -216,6 +241,7 @@ def test_every_setting_can_be_set_is_kept_and_knows_its_origin(key: str) -> None
             (
                 *("rewards", "lora", "rollout.temperature_schedule", "rollout.confidence"),
                 *("prompts.curriculum", "prompts.train.", "prompts.held_out."),
+                *("objective.filter", "objective.teaching"),
             )
         )
         else load({})
@@ -246,8 +272,11 @@ def test_what_is_written_is_read_back_equal(key: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", [key for key in OTHER if not key.startswith("rewards.")])
 def test_every_setting_can_be_given_as_a_word_in_json(key: str) -> None:
     value, others = OTHER[key]
-    by_word = load(others, [f"{key}={json.dumps(value)}"])
+    dotted = re.sub(r"^(prompts.train|prompts.held_out)\.", r"\1.0.", key)
+    under = others if dotted == key else {"prompts": {key.split(".")[1]: [others]}}
+    by_word = load(under, [f"{dotted}={json.dumps(value)}"])
     assert by_word.config == load(tree_with(key, value, others)).config
+    key = dotted
     origins = {place for name, place in by_word.origins.items() if name == key or name.startswith(f"{key}.")}
     assert origins == {"command line"}
 
