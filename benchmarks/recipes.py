@@ -1,9 +1,9 @@
 """Dynamic sampling and a curriculum against plain sampling, on mixed difficulty: writes docs/results/recipes.md.
 
 A tiny model of random weights is asked for n small letters: a response passes when its first n characters are
-lower-case letters. n is 1 to 8, and a quarter of the training rows can never pass, as rows with a wrong answer cannot. Held-out
-rows are of every n. All arms have the same model, prompts, seeds and learning rate; they differ by the recipe alone.
-Accuracy is compared at equal numbers of generated tokens, those of replaced groups included.
+lower-case letters. n is 1 to 8, and a quarter of the training rows can never pass, as rows with a wrong answer cannot.
+Held-out rows are of every n. All arms have the same model, prompts, seeds and learning rate; they differ by the recipe
+alone. Accuracy is compared at equal numbers of generated tokens, those of replaced groups included.
 
 python benchmarks/recipes.py [--seeds 0 1 2 3 4] [--steps 48] [--folder runs/recipes]
 
@@ -199,8 +199,8 @@ def main() -> None:
 
 A model of 0.1 M random weights is asked for n = 1 to 8 lower-case letters and has 8 tokens; a quarter of the training
 rows can never pass. {given.steps} steps of 8 prompts x 8 responses, learning rate 3e-3, GRPO without a KL; accuracy is
-that of 4 samples to each of {len(rows(True))} held-out rows, every 4 steps. Tokens are all that training generated, those of
-replaced groups included; arms are compared up to {budget:.0f} tokens, which all of them reached. Mean over
+that of 4 samples to each of {len(rows(True))} held-out rows, every 4 steps. Tokens are all that training generated,
+those of replaced groups included; arms are compared up to {budget:.0f} tokens, which all of them reached. Mean over
 {len(given.seeds)} seeds with a bootstrap interval of 95 % over seeds; the difference is paired by seed.
 
 | arm | accuracy at the end | mean accuracy on the way | more than plain | tokens to plain's end | never there |

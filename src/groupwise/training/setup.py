@@ -228,9 +228,6 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         pack_weights=config.rollout.pack_weights,
     )
     order = order_of(config, prompts, config.rollout.prompts_per_step)
-    curriculum = None
-    if config.prompts.curriculum is not None:
-        curriculum = Curriculum(config.prompts.curriculum, prompts, pass_reward=config.evaluate.pass_reward)
     steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
     temperature = Temperature(config.rollout)
@@ -249,7 +246,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         prompts=prompts,
         held_out=held_out,
         order=order,
-        curriculum=curriculum,
+        curriculum=_curriculum(config, prompts),
         steps=steps,
         at_start=at_start if critic is None else at_start | critic.memory(),
         updater=Updater(
@@ -294,6 +291,14 @@ def order_of(config: RunConfig, prompts: Sequence[Prompt], per_step: int) -> Pro
         sources=[prompt.source for prompt in prompts],
         weights=weights or None,
     )
+
+
+def _curriculum(config: RunConfig, prompts: Sequence[Prompt]) -> Curriculum | None:
+    """Which prompts are ready; None where all always are."""
+    chosen = config.prompts.curriculum
+    if chosen is None:
+        return None
+    return Curriculum(chosen, prompts, pass_reward=config.evaluate.pass_reward)
 
 
 def _policy(inputs: Inputs) -> Policy:
