@@ -78,6 +78,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
             ("seed", 4, "reasoning-gym:leg_counting"),
             ("columns", {"prompt": "question"}, "rows.csv"),
             ("rows", 20, "rows.csv"),
+            ("add", {"task": None, "kind": "sum"}, "rows.csv"),
             ("weight", 2.0, "rows.csv"),
         )
         if (key, name) != ("held_out", "weight")

@@ -48,7 +48,7 @@ def read(folder: Path, *entries: Any) -> Read:
 def test_sources_of_several_kinds_in_one_run(folder: Path) -> None:
     found = read(
         folder,
-        {"source": "a.jsonl", "columns": {"prompt": "question"}},
+        {"source": "a.jsonl", "columns": {"prompt": "question"}, "add": {"task": None}},
         "b.csv",
         {
             "source": "maker.py:squares",
@@ -71,6 +71,7 @@ def test_sources_of_several_kinds_in_one_run(folder: Path) -> None:
         "maker.py:squares:0",
         "maker.py:squares:1",
     ]
+    assert found.rows[0].columns == {"prompt": "1 + 1?", "gold": 2, "task": None}
     assert found.rows[4].columns == {"prompt": "1 squared?", "gold": 2, "when": "2026-01-02"}
     assert set(found.files) == {"a.jsonl", "b.csv"}
     assert set(found.made) == {"maker.py:squares"}
@@ -169,6 +170,7 @@ WRONG: list[tuple[Any, str]] = [
         "calls 'question' 'gold', but there is a column",
     ),
     ({"source": "a.jsonl", "columns": {"a": "gold", "b": "gold"}}, "columns names the column 'gold' twice"),
+    ({"source": "a.jsonl", "add": {"gold": 1}}, "add gives the column 'gold', which rows have already"),
     ("maker.py:square", "did you mean 'squares'?"),
     ("maker.py:text", "the function gave a str; rows are mappings"),
     ("maker.py:none", "there are no rows"),

@@ -51,6 +51,10 @@ class SourceConfig(Section):
         default={},
         description="Names that the run uses to those of this source, as in {prompt: question}: columns are renamed.",
     )
+    add: dict[str, Any] = Field(
+        default={},
+        description="Columns with one value for all rows, such as {task: null} where other sources have a column task.",
+    )
     rows: PositiveInt | None = Field(default=None, description="Only the first this many; null: all.")
     weight: PositiveFloat | None = Field(
         default=None,

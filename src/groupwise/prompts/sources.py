@@ -91,12 +91,12 @@ def _first(rows: list[Row], source: SourceConfig) -> list[Row]:
 
 
 def _renamed(rows: list[Row], source: SourceConfig) -> list[Row]:
-    """The rows with their columns under the names that the run uses.
+    """The rows with their columns under the names that the run uses, and those that are added.
 
     Raises:
-        DataError: a column that no row has, or a new name that some row has already.
+        DataError: a column that no row has, or a new one that some row has already.
     """
-    if not source.columns:
+    if not source.columns and not source.add:
         return rows
     there = dict.fromkeys(name for row in rows for name in row.columns)
     ours = {theirs: own for own, theirs in source.columns.items()}
@@ -112,12 +112,18 @@ def _renamed(rows: list[Row], source: SourceConfig) -> list[Row]:
                 f"{source.called}: columns calls {theirs!r} {own!r}, but there is a column of that name already; give "
                 "that one another name too"
             )
+    named = {ours.get(name, name) for name in there}
+    twice = next((name for name in source.add if name in named), None)
+    if twice is not None:
+        raise DataError(
+            f"{source.called}: add gives the column {twice!r}, which rows have already; give it another name"
+        )
     return [
         Row(
             source=row.source,
             index=row.index,
             line=row.line,
-            columns={ours.get(name, name): value for name, value in row.columns.items()},
+            columns={ours.get(name, name): value for name, value in row.columns.items()} | source.add,
         )
         for row in rows
     ]
