@@ -116,7 +116,7 @@ def _renamed(rows: list[Row], source: SourceConfig) -> list[Row]:
     twice = next((name for name in source.add if name in named), None)
     if twice is not None:
         raise DataError(
-            f"{source.called}: add gives the column {twice!r}, which rows have already; give it another name"
+            f"{source.called}: add gives the column {twice!r}, which rows have already; name another"
         )
     return [
         Row(
