@@ -352,16 +352,37 @@ def test_masked_and_penalised_truncation_and_length_buckets_in_a_run(tiny_run: B
         for rollout, verdict in zip(entry.group.rollouts_G, entry.group.verdicts_G, strict=True):
             # Four of the eight tokens are free; then a quarter each.
             assert verdict.terms["soft_overlong"] == -max(0, len(rollout.token_ids_T) - 4) / 4
+
+
+def test_length_buckets_compare_a_response_with_those_of_its_length(tiny_run: Build) -> None:
+    def uneven(completions: list[str], **columns: Any) -> list[float]:
+        return [float(len(text) % 3) for text in completions]
+
     plain, bucketed = (
-        batches(run_with()),
-        batches(run_with(advantage={"name": "length_buckets", "factor": 1.2})),
+        batches(
+            train(
+                tiny_run(
+                    reward=uneven,
+                    rollout={"prompts_per_step": 3, "group_size": 12, "max_new_tokens": 40},
+                    objective={
+                        "advantage": {"name": "length_buckets", "of": "group_mean", "factor": factor},
+                        "kl": {"beta": 0.0},
+                    },
+                    training={"steps": 1, "learning_rate": 0.0},
+                )
+            )
+        )[0]
+        for factor in (1e6, 1.5)
     )
-    first, other = plain[0], bucketed[0]
     assert any(
-        not np.array_equal(x, y)
-        for a, b in zip(first, other, strict=True)
+        not np.allclose(x, y)
+        for a, b in zip(plain, bucketed, strict=True)
         for x, y in zip(a.advantages_GT, b.advantages_GT, strict=True)
     )
+    for a in plain:  # one bucket holds all, so the estimator is the one inside
+        rewards = np.array([v.reward for v in a.group.verdicts_G], dtype=np.float64)
+        means = [array[0] for array in a.advantages_GT]
+        np.testing.assert_allclose(means, rewards - rewards.mean(), atol=1e-12)
 
 
 # A limit of each row
@@ -409,7 +430,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "min_tokens is 9, more than max_tokens, 3",
     ),
     ({"objective": {"filter": {"pattern": "("}}}, "no regular expression"),
-    ({"objective": {"filter": {"reward": "numeric"}}}, "neither min_reward nor max_reward"),
+    ({"objective": {"filter": {"reward": "numeric", "max_tokens": 9}}}, "neither min_reward nor max_reward"),
     ({"objective": {"filter": {"reward": "parety", "max_reward": 1}}}, "did you mean 'parity'"),
     ({"objective": {"teaching": {}}}, "objective.teaching.text: it is missing"),
     ({"objective": {"teaching": {"text": ""}}}, "text is empty"),
@@ -418,7 +439,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"objective": {"teaching": {"text": "x", "train_note": False, "answer": "mask"}}},
         "neither the note nor",
     ),
-    ({"objective": {"teaching": {"text": "x"}, "preset": "ppo"}}, "KL acts in the reward"),
+    (
+        {"objective": {"teaching": {"text": "x"}, "preset": "rloo", "kl": {"beta": 0.1}}},
+        "KL acts in the reward",
+    ),
     (
         {"objective": {"teaching": {"text": "x"}, "preset": "ppo", "kl": {"beta": 0.0}}},
         "the advantage gae has a critic",
