@@ -17,8 +17,9 @@ VLLM_VENV ?= .venv-vllm
 PARTS ?=
 
 SEEDS ?= 0 1 2 3 4 5 6 7 8 9
+KILLS ?= 200
 
-.PHONY: install demo test test-long check format lint types docs first-run bench parity venv-trl venv-vllm proof clean
+.PHONY: install demo test test-long check format lint types docs first-run bench parity venv-trl venv-vllm proof proof-kills proof-learning clean
 
 install: $(INSTALLED)
 
@@ -88,8 +89,15 @@ docs: install
 	$(BIN)/python -m groupwise.records.document docs/records.md
 	$(BIN)/python -m groupwise.rewards.document docs/rewards/index.md
 
+# In hours: that learning is seen where there is some and only there, and that no run that is killed loses anything.
+proof: proof-learning proof-kills
+
+# Runs killed at random moments, gone on with, and compared at their end with one that was left alone.
+proof-kills: install
+	$(TEST_ENV) GROUPWISE_KILLS=$(KILLS) $(BIN)/python -m pytest -m long -s tests/end_to_end/test_kill.py
+
 # Learning has to be seen on every seed, and its absence on every seed of every run that cannot learn.
-proof: install
+proof-learning: install
 	@wrong=0; for seed in $(SEEDS); do \
 	  for control in none learning-rate-zero shuffled-rewards flipped-sign; do \
 	    if [ $$control = none ]; then wanted=0; option=; else wanted=1; option="--control $$control"; fi; \

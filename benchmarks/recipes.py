@@ -211,7 +211,8 @@ those of replaced groups included; arms are compared up to {budget:.0f} tokens, 
 |---|---|---|---|---|---|---|
 {table(curves)}
 
-At equal numbers of generated tokens: {verdict(curves)}
+At equal numbers of generated tokens:
+{verdict(curves)}
 
 The fifth column is a share of the tokens up to which arms are compared; a run that never gets to plain's last accuracy
 counts with all that it used. The last column has the same number of updates for all, whatever they cost in tokens.

@@ -4,6 +4,8 @@ Each message is one sentence or two that say what, where and what to do. The com
 into that message and exit code 2 (the user can mend it), without a traceback unless `--debug` is given.
 """
 
+from groupwise.secrets import without_secrets
+
 
 class GroupwiseError(Exception):
     """Anything that the person who started the command can mend."""
@@ -46,9 +48,12 @@ class TrainingError(GroupwiseError):
 
 
 def raised(error: BaseException, *, limit: int = 200) -> str:
-    """What an exception of others says on one line, as `Type: text`, with at most `limit` characters of text."""
+    """What an exception of others says on one line, as `Type: text`, with at most `limit` characters of text.
+
+    Keys and passwords are struck out, since it is written into records.
+    """
     try:
-        text = " ".join(str(error).split())
+        text = without_secrets(" ".join(str(error).split()))
     except Exception:  # an exception of theirs may fail at this too
         text = ""
     if len(text) > limit:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from groupwise.checkpoint.save import STATE, saved_checkpoints
+from groupwise.health.facts import Facts
+from groupwise.health.history import History
+from groupwise.records import Finding, Severity
 from groupwise.records.metrics_file import comparable, read_metrics
 
 ROWS = [{"prompt": f"Give word number {i}.", "n": i} for i in range(7)]
@@ -16,6 +23,27 @@ def restless(completions: list[str], **columns: Any) -> list[float]:
     """A reward that draws from Python's own generator, whose state a checkpoint has to hold."""
     return [
         sum(c.isdigit() for c in text) / max(len(text), 1) + 0.1 * random.random() for text in completions
+    ]
+
+
+def uneasy(history: History, facts: Facts) -> list[Finding]:
+    """A health check that depends on every step so far, and whose findings begin, worsen and end."""
+    rewards = history.all("reward/mean")
+    kinds = {"early": history.step <= 2, "odd": history.step % 2 == 1}
+    return [
+        Finding(
+            check="uneasy",
+            kind=kind,
+            severity=Severity.CRITICAL if history.step > 3 else Severity.WARNING,
+            first_step=rewards.steps[0],
+            last_step=history.step,
+            summary=f"the mean of {len(rewards.values)} rewards is {rewards.mean!r}",
+            evidence={"mean": rewards.mean},
+            causes=(),
+            remedies=(),
+        )
+        for kind, seen in kinds.items()
+        if seen
     ]
 
 
@@ -46,9 +74,32 @@ def left_behind(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {
         f"metrics {line['step']}": comparable(line) for line in read_metrics(folder / "metrics.jsonl")
     }
-    for pattern in ("rollouts/*", "samples/*", "model/*.safetensors", "model/adapter/*.safetensors"):
+    weights = ("model/*.safetensors", "model/adapter/*.safetensors")
+    for pattern in ("health.jsonl", "rollouts/*", "samples/*", *weights):
         found |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.glob(pattern)}
-    return found
+    return found | _remembered(folder)
+
+
+def _remembered(folder: Path) -> dict[str, Any]:
+    """What the parts of a run remember at its end, less what counts seconds or bytes that hold seconds."""
+    saved = saved_checkpoints(folder / "checkpoints")
+    if not saved:
+        return {}
+    position, path = saved[-1]
+    state = torch.load(path / STATE, weights_only=True)
+    parts = {name: part for name, part in state.items() if name not in ("keeper", "recorder")}
+    return {f"{name} at {position}": pickle.dumps(_plain(part)) for name, part in parts.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Tensors as bytes, whose pickles are equal where they are."""
+    if isinstance(value, torch.Tensor):
+        return (str(value.dtype), tuple(value.shape), value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    if isinstance(value, dict):
+        return [(key, _plain(inner)) for key, inner in value.items()]
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return repr(value)
 
 
 def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -29,6 +29,7 @@ from groupwise.cli.stopped import Stopped
 from groupwise.cli.train import train
 from groupwise.errors import GroupwiseError, raised
 from groupwise.registry import nearest
+from groupwise.secrets import without_secrets
 
 # What the parser of the command line raises. typer brings it from click up to some version and from a private copy of
 # click afterwards; the one public name in both is that of a subclass.
@@ -100,7 +101,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         return code
     except BaseException as error:
         if debug and not isinstance(error, BrokenPipeError):
-            traceback.print_exception(error)
+            print(without_secrets("".join(traceback.format_exception(error))), file=sys.stderr, end="")
         return _told(error)
 
 
@@ -148,7 +149,7 @@ def _told(error: BaseException) -> int:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(" ".join(sentence.split("\n")), file=sys.stderr)
+    print(without_secrets(" ".join(sentence.split("\n"))), file=sys.stderr)
     return code
 
 

@@ -20,6 +20,7 @@ from groupwise.config.keys import by_last_part, known_keys, leaves, section_of
 from groupwise.config.prompts import as_sources
 from groupwise.config.run import RunConfig
 from groupwise.errors import ConfigError
+from groupwise.secrets import secret_in
 
 _CHOICES = ("advantage", "surrogate", "aggregation", "controller")
 
@@ -78,6 +79,7 @@ def _resolve(tree: dict[str, Any], place: str, overrides: Sequence[str], base: P
     for word in overrides:
         words = _merge(words, _normal(_override(word), "command line"))
     for layer, where in ((given, place), (words, "command line")):
+        _refuse_secrets(layer, where)
         _refuse_unknown_keys(layer, RunConfig, where)
     layers: list[tuple[dict[str, Any], str]] = []  # the later, the stronger
     for layer, where in ((given, place), (words, "command line")):
@@ -107,6 +109,17 @@ def _resolve(tree: dict[str, Any], place: str, overrides: Sequence[str], base: P
         base = (base / Path(config.run.base).expanduser()).resolve()
         filled = filled.model_copy(update={"run": filled.run.model_copy(update={"base": str(base)})})
     return LoadedConfig(config=filled, origins=origins, base=base)
+
+
+def _refuse_secrets(tree: Mapping[str, Any], place: str) -> None:
+    """First of all checks, since the sentence of another would show the value."""
+    key = secret_in(tree)
+    if key is not None:
+        raise ConfigError(
+            f"{place}: {key} looks like a key or a password, and a configuration is written into the run's folder; put "
+            "it into an environment variable, and let the reward read that (http and judge have key_variable for its "
+            "name)"
+        )
 
 
 def _fill_in(config: RunConfig) -> RunConfig:

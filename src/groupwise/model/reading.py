@@ -39,7 +39,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def reading(what: str, *, remedy: str = "") -> Iterator[None]:
+def reading(what: str, *, remedy: str = "", trust: str = "model.trust_remote_code=true") -> Iterator[None]:
     """`quiet`, and whatever the libraries raise on a missing or damaged file becomes one sentence.
 
     Only calls into transformers and its like belong inside: they raise OSError, ValueError, KeyError, plain Exception
@@ -48,6 +48,7 @@ def reading(what: str, *, remedy: str = "") -> Iterator[None]:
     Args:
         what: what is being read, to start the sentence with.
         remedy: what to do about it, to end the sentence with.
+        trust: the setting that lets code be run that comes with it.
 
     Raises:
         ModelError: anything but an error of ours was raised.
@@ -61,7 +62,7 @@ def reading(what: str, *, remedy: str = "") -> Iterator[None]:
             if "trust_remote_code" in str(error):
                 raise ModelError(
                     f"{what} comes with Python code of its own, which is not run by default; read that code, and set "
-                    "model.trust_remote_code=true if you trust it"
+                    f"{trust} if you trust it"
                 ) from error
             raise ModelError(f"{what} cannot be read: {_gist(error)}{remedy and '; ' + remedy}") from error
 

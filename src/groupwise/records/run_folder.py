@@ -21,6 +21,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from groupwise.errors import RunFolderError
 from groupwise.records.replace import replace_file
+from groupwise.secrets import without_secrets
 
 FILES: Mapping[str, str] = {
     "config.yaml": "Every setting of the run, resolved. Starting from it repeats the run, unless rewards or rows were "
@@ -85,6 +86,9 @@ _OURS = (
 
 # Folders that a run makes, inner ones first. Overwriting removes those that it leaves empty.
 _FOLDERS = ("model/adapter", "checkpoints/step-*/adapter", "checkpoints/step-*")
+
+# Folders whose files are told apart by their names, and read, replaced or removed one by one.
+_LISTED = ("rollouts", "samples", "checkpoints", "events")
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "peft", "safetensors", "numpy", "pyarrow")
 
@@ -292,6 +296,7 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
             f"run.dir {path} exists and is not empty; choose another run.dir, or set run.overwrite=true to replace "
             "the run in it"
         )
+    _refuse_links(RunFolder(path))
     try:
         read_manifest(RunFolder(path))
     except RunFolderError as error:
@@ -330,7 +335,7 @@ def write_manifest(
         "versions": versions(),
         "platform": {"system": platform.platform(), "machine": platform.machine(), "cores": _cores()},
         "seed": seed,
-        "command": list(command),
+        "command": [without_secrets(word) for word in command],
         **fingerprints(data_files, data_rows, python_rewards, python_rows),
         "resumed": [],
     }
@@ -350,7 +355,8 @@ def add_resumption(folder: RunFolder, *, at: str, command: Sequence[str], change
         RunFolderError: the manifest cannot be read or written.
     """
     manifest = read_manifest(folder)
-    entry = {"at": at, "command": list(command), "versions": versions(), "changed": dict(changed)}
+    words = [without_secrets(word) for word in command]
+    entry = {"at": at, "command": words, "versions": versions(), "changed": dict(changed)}
     _put_manifest(folder, {**manifest, "resumed": [*manifest.get("resumed", ()), entry]})
 
 
@@ -386,10 +392,13 @@ def fingerprints(
 def read_manifest(folder: RunFolder) -> dict[str, Any]:
     """The fields of MANIFEST.
 
+    Whatever is done with a run folder begins here, so this is where links that lead out of it are refused.
+
     Raises:
-        RunFolderError: the folder has no manifest, or it is not one of ours.
+        RunFolderError: the folder has no manifest, it is not one of ours, or something in it is elsewhere.
     """
     path = folder.manifest_file
+    _refuse_links(folder)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -399,6 +408,28 @@ def read_manifest(folder: RunFolder) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "groupwise" not in manifest:
         raise RunFolderError(f"{path} was not written by groupwise, so {folder.path} is not a run folder")
     return manifest
+
+
+def _refuse_links(folder: RunFolder) -> None:
+    """Refuse what is a link to outside, so that nobody's other files are read, written or removed as a run's."""
+    own = {name.rstrip("/") for name in FILES} | {".lock"}
+    try:
+        top = [each for each in os.scandir(folder.path) if each.name in own]
+        inside = [each for name in _LISTED for each in _entries(folder.path / name)]
+        for each in (*top, *inside):
+            if each.is_symlink() and not Path(each.path).resolve().is_relative_to(folder.path.resolve()):
+                raise RunFolderError(
+                    f"{each.path} is a link that leads out of the run folder; put in its place what it leads to, or "
+                    "take the link away"
+                )
+    except (FileNotFoundError, NotADirectoryError):
+        return  # no run folder either, which is told by whoever looks for its manifest
+    except (OSError, RuntimeError, ValueError) as error:  # not readable, a loop of links, a NUL character
+        raise RunFolderError(f"{folder.path} cannot be read: {error}") from None
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    return list(os.scandir(folder)) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def _dated(parent: Path) -> Path:

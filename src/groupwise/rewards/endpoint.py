@@ -191,6 +191,8 @@ class Endpoint:
     def _json(self, response: httpx.Response, content: bytes) -> Any:
         where, status = self._shown(), response.status_code
         said = " ".join(content[:2000].decode("utf-8", "replace").split())
+        key = self._key()
+        said = said if key is None else said.replace(key, "[key]")  # before it is shortened
         said = f": {said[:200]}" if said else ""
         if 300 <= status < 400:
             raise ServiceError(f"{where} answers {status}, which points elsewhere and is not followed")

@@ -94,7 +94,8 @@ def load_scorer(
             bnb_4bit_compute_dtype=getattr(torch, dtype),
             llm_int8_skip_modules=list(_HEADS),
         )
-    with reading(f"the reward model {name}"), torch.random.fork_rng():
+    trust = "trust_remote_code: true among the settings of the reward"
+    with reading(f"the reward model {name}", trust=trust), torch.random.fork_rng():
         tokenizer = AutoTokenizer.from_pretrained(found, **known)
         model, info = AutoModelForSequenceClassification.from_pretrained(found, **known, **options)
     missing = sorted(info["missing_keys"])

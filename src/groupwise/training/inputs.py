@@ -25,6 +25,7 @@ from groupwise.prompts.curriculum import first_estimate
 from groupwise.prompts.load import Row, check_rows, rows_from
 from groupwise.prompts.overlap import without_repeats
 from groupwise.prompts.sources import Read, read_sources
+from groupwise.records import Prompt
 from groupwise.rewards import Rewards, build
 
 
@@ -56,6 +57,8 @@ class Inputs:
     """How far the ratio may move before a bound bites; None for a surrogate without bounds."""
     control_kl: Callable[..., Any]
     """The KL controller's rule with its settings."""
+    prompts: Sequence[Prompt] | None = None
+    """Encoded before, to be trained on in place of `train`, as when a step is replayed; None otherwise."""
 
     @property
     def config(self) -> RunConfig:

@@ -13,7 +13,7 @@ from groupwise.config import LoadedConfig, yaml
 from groupwise.config.keys import leaves
 from groupwise.health.watch import watch_of
 from groupwise.records.replace import replace_file
-from groupwise.records.run_folder import create, lock, write_manifest
+from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
@@ -44,12 +44,10 @@ def open_recorder(
         folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
         held = lock(folder)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
+        write_config(folder, loaded)
     else:
         folder, held = resumed.folder, resumed.held
         notices = [*resumed.notices, *notices]
-    if resumed is None or resumed.changed:
-        text = annotated(loaded).encode()
-        replace_file(folder.config_file, lambda file: file.write(text))
     sinks: list[Sink] = []
     terminal = Terminal(steps, console)
     if "terminal" in config.sinks:
@@ -62,6 +60,16 @@ def open_recorder(
     say = terminal.say if "terminal" in config.sinks else None
     watch = watch_of(loaded.config, base=loaded.base)
     return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch)
+
+
+def write_config(folder: RunFolder, loaded: LoadedConfig) -> None:
+    """Write `config.yaml`.
+
+    Raises:
+        RunFolderError: it cannot be written.
+    """
+    text = annotated(loaded).encode()
+    replace_file(folder.config_file, lambda file: file.write(text))
 
 
 def annotated(loaded: LoadedConfig) -> str:

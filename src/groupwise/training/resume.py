@@ -76,6 +76,8 @@ class Resumed:
     """It was named, and may not be the last one."""
     changed: Mapping[str, tuple[Any, Any]]
     """Settings that differ, by key: before and now."""
+    loaded: LoadedConfig
+    """The configuration with them."""
     notices: tuple[str, ...]
     """What people should know."""
 
@@ -132,6 +134,7 @@ def open_run(
         checkpoint=found,
         chosen=checkpoint is not None,
         changed=changed,
+        loaded=loaded,
         notices=tuple(notices),
     )
 
@@ -230,6 +233,8 @@ def take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt] = ()) ->
 
 
 def _take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt]) -> None:
+    from groupwise.training.opening import write_config
+
     checkpoint, folder = resumed.checkpoint, resumed.folder
     states = read_parts(checkpoint)
     groups = read_batch(checkpoint)
@@ -244,6 +249,8 @@ def _take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt]) -> Non
         for position, path in saved_checkpoints(folder.checkpoints_dir):
             if position > checkpoint.position:
                 remove_checkpoint(path)
+    if resumed.changed:
+        write_config(folder, resumed.loaded)
     changed = {key: {"before": old, "now": new} for key, (old, new) in resumed.changed.items()}
     add_resumption(folder, at=checkpoint.folder.name, command=sys.argv, changed=changed)
 

@@ -414,6 +414,8 @@ def _prompts(
     inputs: Inputs, policy: Policy, note_tokens: int
 ) -> tuple[list[Prompt], list[Prompt], list[str]]:
     """Training and held-out prompts as token ids, and what to tell of them."""
+    if inputs.prompts is not None:
+        return list(inputs.prompts), [], []
     config = inputs.config
     limit = prompt_limit(
         config.prompts,

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
+from groupwise.errors import raised
+
 
 class Sink(Protocol):
     """Takes the metrics of each step."""
@@ -109,7 +111,7 @@ class Guarded:
         except Exception as error:  # whatever a tracker raises, the run goes on
             self.sink = None
             self.console.print(
-                f"the {self.name} sink failed ({type(error).__name__}: {error}) and is left out from here; "
+                f"the {self.name} sink failed ({raised(error)}) and is left out from here; "
                 "metrics.jsonl goes on",
                 markup=False,
             )

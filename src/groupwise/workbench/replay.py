@@ -6,6 +6,7 @@ checkpoint of the end of the step before holds; with one, every update of the st
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,21 +20,24 @@ import numpy as np
 from groupwise.config import LoadedConfig, load
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.evaluate import EvaluateConfig
-from groupwise.config.prompts import PromptsConfig
+from groupwise.config.prompts import ColumnsConfig, PromptsConfig
 from groupwise.errors import CheckpointError, RunFolderError
-from groupwise.records import Rollout, TrainingGroup, Verdict
+from groupwise.records import Rollout, StopReason, TrainingGroup, Verdict
 from groupwise.records.metrics_file import read_metrics
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.records.run_folder import RunFolder, read_manifest
 
 if TYPE_CHECKING:
+    from groupwise.training.advantages import Judged
+    from groupwise.training.logprobs import Penalties
     from groupwise.training.setup import Run
 
 EXACT = 1e-9
 """Rewards and advantages are computed as they were, so they may differ by this share of their size, or of 1."""
 ROUNDED = 1e-3
 """Log-probs (in nats) and what follows from them may differ by this much, or this share: the sampler computes token by
-token, and another machine or another number of threads rounds otherwise."""
+token, and another machine or another number of threads rounds otherwise. Where layers compute in less than float32 it
+is twice the largest gap that this makes on the step's prompts, when that is more."""
 
 _SHOWN = 12
 _STARTED_ELSEWHERE = (
@@ -99,8 +103,10 @@ def replay(path: Path, step: int, *, group: int | None = None, rewards: Sequence
         GroupwiseError: a reward or the model cannot be found any more.
     """
     folder = RunFolder(Path(path).expanduser().absolute())
-    given = read_manifest(folder).get("python_rewards", [])
-    loaded = load(folder.config_file)
+    manifest = read_manifest(folder)
+    given = manifest.get("python_rewards", [])
+    words, mixed = _settings_of(manifest.get("resumed", []), step)
+    loaded = load(folder.config_file, words)
     if loaded.config.method == "dpo":
         raise RunFolderError(
             f"the run in {folder.shown} trains on given pairs, so it has no rollouts to replay"
@@ -110,25 +116,30 @@ def replay(path: Path, step: int, *, group: int | None = None, rewards: Sequence
     if group is not None and not 0 <= group < len(groups):
         raise RunFolderError(f"step {step} has the groups 0 to {len(groups) - 1}, and no group {group}")
     scored = bool(rewards) or not given
-    from groupwise.training.teaching import untaught
-
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="groupwise-replay-")))
         run = _assembled(loaded, groups, place, step, rewards if scored else [_unknown])
         stack.callback(run.recorder.close)
         stack.callback(run.inputs.rewards.close)
         why = _restored(run, folder, step, scored=scored)
-        sampled = [
-            untaught(entry, run.policy.decode) for entry in groups
-        ]  # what was judged had no notes in it
+        sampled, judged, penalties = _judged(run, groups, logged)
         parts = [
             _rewards(run, sampled, step, group, restored=why is None)
             if scored
             else Part(name="rewards", said=f"not computed: given in Python ({', '.join(given)})"),
-            _advantages(run, sampled, groups, logged, group),
+            _advantages(run, sampled, groups, judged, penalties, group),
+            _metrics(run, sampled, groups, penalties, logged),
         ]
         if why is None:
-            parts += [_logprobs(run, groups, step, group), _updates(run, groups, logged, step)]
+            trained = [replace(j, group=entry.group) for j, entry in zip(judged, groups, strict=True)]
+            parts.append(_logprobs(run, groups, trained, step, group))
+            parts.append(
+                _updates(run, groups, logged, step)
+                if mixed is None
+                else Part(
+                    name="updates", said=f"not computed: the run was resumed in the middle of it with {mixed}"
+                )
+            )
         else:
             parts.append(Part(name="log-probs", said=f"not computed, nor is the loss: {why}"))
     shown = groups if group is None else [groups[group]]
@@ -137,6 +148,35 @@ def replay(path: Path, step: int, *, group: int | None = None, rewards: Sequence
 
 def _unknown(completions: Sequence[str], **columns: Any) -> list[None]:
     return [None] * len(completions)
+
+
+def _settings_of(resumed: Sequence[Mapping[str, Any]], step: int) -> tuple[list[str], str | None]:
+    """Settings that a step was computed with where they differ from the run's configuration, which is that of its end.
+
+    Args:
+        resumed: the manifest's field, the earliest resumption first.
+        step: from 1.
+
+    Returns:
+        The settings as `key=value`; and one that was changed between two updates of the step, or None.
+    """
+    from groupwise.checkpoint.manifest import Position
+
+    def changed(entry: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        matters = ("training.", "model.", "rollout.", "evaluate.pass_reward")
+        return {key: each for key, each in entry["changed"].items() if key.startswith(matters)}
+
+    begun = [Position.of(entry["at"]) or Position(0) for entry in resumed]
+    # Each life of a run removes what others had written after where it begins.
+    life = next((i for i in reversed(range(len(begun))) if begun[i].step < step), -1)
+    settings = {
+        key: each["before"] for entry in reversed(resumed[life + 1 :]) for key, each in changed(entry).items()
+    }
+    mixed = None
+    while life >= 0 and mixed is None and begun[life].step == step - 1 and begun[life].update:
+        mixed = next((f"another {key}" for key in changed(resumed[life])), None)
+        life -= 1
+    return [f"{key}={json.dumps(value)}" for key, value in settings.items()], mixed
 
 
 def _logged(folder: RunFolder, step: int) -> Mapping[str, float]:
@@ -159,10 +199,15 @@ def _assembled(
     from groupwise.training.setup import assemble
 
     config = loaded.config
+    column = "prompt"
+    while any(
+        column in g.group.prompt.columns for g in groups
+    ):  # of the row's own, which rewards may ask for
+        column += "_"
     steps = config.training.steps or max(step, config.training.warmup_steps)
     alone = config.model_copy(
         update={
-            "prompts": PromptsConfig(),
+            "prompts": PromptsConfig(columns=ColumnsConfig(prompt=column)),
             "evaluate": EvaluateConfig(pass_reward=config.evaluate.pass_reward),
             "checkpoint": CheckpointConfig(save=False),
             "training": config.training.model_copy(update={"steps": steps, "epochs": None}),
@@ -171,10 +216,11 @@ def _assembled(
             ),
         }
     )
-    rows = [{**g.group.prompt.columns, "prompt": g.group.prompt.text} for g in groups]
+    rows = [{**g.group.prompt.columns, column: g.group.prompt.text} for g in groups]
     inputs = read_inputs(
         LoadedConfig(config=alone, origins=loaded.origins, base=loaded.base), rewards=rewards, train=rows
     )
+    inputs = replace(inputs, prompts=[g.group.prompt for g in groups])
     return assemble(inputs, console=Console(quiet=True))
 
 
@@ -215,17 +261,17 @@ def _rewards(
             if only not in (None, g):
                 continue
             count += 1
-            pairs = [
-                (f"part {label}", then.parts.get(label), now.parts.get(label))
-                for label in {*then.parts, *now.parts}
-            ]
-            if not normalised:  # what it is divided by is not known without a checkpoint
-                pairs.insert(0, ("reward", then.reward, now.reward))
+            pairs = list(_pairs(then, now, normalised=normalised))
+            said = rollout.token_ids_T[: -1 if rollout.stop_reason is StopReason.STOP else None]
             differences += [
                 f"{_place(g, rollout)}, {what}: {_shown(old)} was logged, {_shown(new)} computed"
                 for what, old, new in pairs
                 if not _alike(old, new, EXACT)
             ]
+            if run.policy.decode(said.tolist()) != rollout.text:
+                differences.append(
+                    f"{_place(g, rollout)}, text: its tokens say something else than was logged"
+                )
     what = (
         "parts of rewards (their sum is normalised with what only a checkpoint knows)"
         if normalised
@@ -234,18 +280,36 @@ def _rewards(
     return Part(name="rewards", said=f"{count} {what} computed", differences=differences)
 
 
-def _advantages(
-    run: Run,
-    groups: Sequence[TrainingGroup],
-    trained: Sequence[TrainingGroup],
-    logged: Mapping[str, float],
-    only: int | None,
-) -> Part:
-    """`groups` as they were sampled, `trained` with the notes that some hold; a taught rollout's are not compared."""
-    from groupwise.training.advantages import advantages, judge_all
+def _pairs(
+    then: Verdict, now: Verdict, *, normalised: bool
+) -> Iterator[tuple[str, float | None, float | None]]:
+    """What a verdict holds, as it was logged and as it is computed; only the parts where the sum is `normalised`."""
+    if not normalised:
+        yield "reward", then.reward, now.reward
+    for label in {**then.parts, **now.parts}:
+        yield f"part {label}", then.parts.get(label), now.parts.get(label)
+    if normalised:
+        return
+    for label in {**then.terms, **now.terms} if then.terms else ():  # early records have none
+        yield f"term {label}", then.terms.get(label), now.terms.get(label)
+    along = then.token_rewards or (), now.token_rewards or ()
+    if len(along[0]) != len(along[1]):
+        yield "rewards along the response", float(len(along[0])), float(len(along[1]))
+        return
+    for t, (one, other) in enumerate(zip(*along, strict=True)):
+        yield f"reward of token {t}", one, other
+
+
+def _judged(
+    run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, float]
+) -> tuple[list[TrainingGroup], list[Judged], Penalties | None]:
+    """The groups without notes, what their verdicts decide, and what the KL in the records takes off the rewards."""
+    from groupwise.training.advantages import judge_all
     from groupwise.training.logprobs import Logprobs, kl_penalties
+    from groupwise.training.teaching import untaught
 
     config = run.config.objective
+    groups = [untaught(entry, run.policy.decode) for entry in groups]
     judged = judge_all([entry.group for entry in groups], config)
     if not any(entry.in_loss_G.any() for entry in groups):  # as after a number that was not finite
         nothing = [np.zeros_like(entry.in_loss_G) for entry in groups]
@@ -254,29 +318,46 @@ def _advantages(
         Logprobs(old_GT=entry.old_logprobs_GT, reference_GT=entry.reference_logprobs_GT) for entry in groups
     ]
     penalties = kl_penalties(judged, known, config.kl, logged.get("kl/beta", config.kl.beta))
+    return groups, judged, penalties
+
+
+def _advantages(
+    run: Run,
+    groups: Sequence[TrainingGroup],
+    trained: Sequence[TrainingGroup],
+    judged: Sequence[Judged],
+    penalties: Penalties | None,
+    only: int | None,
+) -> Part:
+    """`groups` as they were sampled, `trained` with the notes that some hold; a taught rollout's are not compared."""
+    from groupwise.training.advantages import advantages
+
     values = None if groups[0].values_GT is None else [entry.values_GT or () for entry in groups]
     found = advantages(
         judged,
         run.inputs.estimate,
-        credit=config.credit,
+        credit=run.config.objective.credit,
         penalties=None if penalties is None else penalties.of_groups,
         values=values,
     )
     differences, count = [], 0
-    for g, (entry, arrays) in enumerate(zip(groups, found, strict=True)):
+    for g, (entry, one, arrays) in enumerate(zip(groups, judged, found, strict=True)):
         if only not in (None, g):
             continue
-        for rollout, as_trained, then_T, now_T in zip(
-            entry.group.rollouts_G,
-            trained[g].group.rollouts_G,
-            entry.advantages_GT,
-            arrays,
-            strict=True,
+        if one.zero_spread != entry.zero_spread:
+            differences.append(
+                f"group {g}, equal rewards: {entry.zero_spread} was logged, {one.zero_spread} computed"
+            )
+        for i, (rollout, then_T, now_T) in enumerate(
+            zip(entry.group.rollouts_G, entry.advantages_GT, arrays, strict=True)
         ):
-            if as_trained.inserted_T is not None:
-                continue
             count += 1
-            gap_T = np.abs(then_T - now_T) > EXACT * np.maximum(1.0, np.abs(then_T))
+            then, now = bool(entry.in_loss_G[i]), bool(one.in_loss_G[i])
+            if then != now:
+                differences.append(f"{_place(g, rollout)}, in the loss: {then} was logged, {now} computed")
+            if trained[g].group.rollouts_G[i].inserted_T is not None:
+                continue
+            gap_T = ~(np.abs(then_T - now_T) <= EXACT * np.maximum(1.0, np.abs(then_T)))
             if gap_T.any():
                 t = int(np.argmax(gap_T))
                 differences.append(
@@ -288,47 +369,75 @@ def _advantages(
     )
 
 
-def _logprobs(run: Run, groups: Sequence[TrainingGroup], step: int, only: int | None) -> Part:
-    from groupwise.training.advantages import judge_all
+def _metrics(
+    run: Run,
+    groups: Sequence[TrainingGroup],
+    trained: Sequence[TrainingGroup],
+    penalties: Penalties | None,
+    logged: Mapping[str, float],
+) -> Part:
+    """The metrics that follow from the records of the whole batch."""
+    from groupwise.health.metric import values
+    from groupwise.training.measure import measure
+
+    metrics = measure(groups, pass_reward=run.pass_reward)
+    found = values(metrics | ({} if penalties is None else penalties.metrics))
+    found["tokens/generated"] += logged.get("tokens/left_out", 0.0)  # of groups that are in no record
+    if any(rollout.inserted_T is not None for entry in trained for rollout in entry.group.rollouts_G):
+        found = {name: value for name, value in found.items() if not name.startswith("advantage/")}
+    names, differences = _compared(found, logged, EXACT)
+    said = f"{names} of {len(logged) - 1} follow from the records, and were computed"
+    return Part(name="metrics", said=said, differences=differences)
+
+
+def _logprobs(
+    run: Run, groups: Sequence[TrainingGroup], judged: Sequence[Judged], step: int, only: int | None
+) -> Part:
     from groupwise.training.logprobs import logprobs_of
 
     run.begin(step - 1)
-    judged = judge_all([entry.group for entry in groups], run.config.objective)
     found = logprobs_of(
         judged,
         policy=run.updater.forward,
         reference=run.reference_forward,
         reference_weights=run.reference_at(step),
     )
+    near = _near(run)
     differences, largest, count = [], 0.0, 0
     for g, (entry, now) in enumerate(zip(groups, found, strict=True)):
         if only not in (None, g):
             continue
-        for name, then_GT, now_GT in (
-            ("old", entry.old_logprobs_GT, now.old_GT),
-            ("reference", entry.reference_logprobs_GT, now.reference_GT),
-        ):
-            for i, rollout in enumerate(
-                entry.group.rollouts_G if then_GT is not None and now_GT is not None else ()
-            ):
-                assert then_GT is not None
-                assert now_GT is not None
-                gap_T = np.abs(then_GT[i] - now_GT[i])
-                if np.isnan(then_GT[i]).all():  # not in the loss, so not scored
+        for i, rollout in enumerate(entry.group.rollouts_G):
+            kept_T = np.float32(1) if rollout.kept_mass_T is None else rollout.kept_mass_T
+            pairs: list[tuple[str, Any, Any]] = [("old", entry.old_logprobs_GT[i], now.old_GT[i])]
+            plain = run.sampling.confidence is None and rollout.inserted_T is None
+            if run.engine.same_as_trainer and not run.sampling.greedy and plain:
+                pairs.append(("sampler", rollout.sampler_logprobs_T, now.old_GT[i] - np.log(kept_T)))
+            if entry.reference_logprobs_GT is not None and now.reference_GT is not None:
+                pairs.append(("reference", entry.reference_logprobs_GT[i], now.reference_GT[i]))
+            for name, then_T, now_T in pairs:
+                if np.isnan(now_T).all():  # not in the loss, so not scored
                     continue
+                gap_T = np.abs(then_T - now_T)
                 count += len(gap_T)
                 largest = max(largest, float(np.nan_to_num(gap_T, nan=math.inf).max(initial=0.0)))
-                if not (gap_T <= ROUNDED).all():
-                    t = int(np.argmax(~(gap_T <= ROUNDED)))
+                if not (gap_T <= near).all():
+                    t = int(np.argmax(~(gap_T <= near)))
                     differences.append(
-                        f"{_place(g, rollout)}, {name} log-prob of token {t}: {then_GT[i][t]:.6f} was logged, "
-                        f"{now_GT[i][t]:.6f} computed"
+                        f"{_place(g, rollout)}, {name} log-prob of token {t}: {then_T[t]:.6f} was logged, "
+                        f"{now_T[t]:.6f} computed"
                     )
     return Part(
         name="log-probs",
         said=f"{count} computed with the weights before the step; the largest gap is {largest:.1e} nats",
         differences=differences,
     )
+
+
+def _near(run: Run) -> float:
+    """How far log-probs, and what follows from them, may differ; see ROUNDED."""
+    rounding = run.at_start.get("precision/gap_abs_max")
+    return max(ROUNDED, 0.0 if rounding is None else 2 * rounding.value)
 
 
 def _updates(run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, float], step: int) -> Part:
@@ -338,9 +447,9 @@ def _updates(run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, flo
 
     run.apply(step - 1)
     # The schedule may be of more steps than are known here, and may have been changed since.
-    run.optimizer.set_rate(logged["training/learning_rate"])
+    run.optimizer.set_rate(logged.get("training/learning_rate", run.optimizer.rate))
     if run.critic is not None:
-        run.critic.optimizer.set_rate(logged["critic/learning_rate"])
+        run.critic.optimizer.set_rate(logged.get("critic/learning_rate", run.critic.optimizer.rate))
     rows = run.updater.rows(groups)
     config = run.config.training
     measured: list[Mapping[str, Metric]] = []
@@ -349,20 +458,26 @@ def _updates(run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, flo
     found = {
         **values(combine(measured)),
         "kl/beta": run.kl.beta,
+        "sampler/temperature": run.temperature.value,
         "training/updates": float(run.updater.updates),
     }
-    names = sorted(name for name in found if name in logged and not name.startswith("time/"))
-    differences = [
-        f"{name}: {_shown(logged[name])} was logged, {_shown(found[name])} computed"
-        for name in names
-        if not _alike(logged[name], found[name], ROUNDED)
-    ]
+    names, differences = _compared(found, logged, _near(run))
     loss = f", the loss {found['policy/loss']:.6g}" if "policy/loss" in found else ""
     return Part(
         name="updates",
-        said=f"{len(measured)} made again: {len(names)} metrics computed{loss}",
+        said=f"{len(measured)} made again: {names} metrics computed{loss}",
         differences=differences,
     )
+
+
+def _compared(found: Mapping[str, float], logged: Mapping[str, float], share: float) -> tuple[int, list[str]]:
+    """How many metrics are in both, and a sentence on each that differs."""
+    names = sorted(name for name in found if name in logged and not name.startswith("time/"))
+    return len(names), [
+        f"{name}: {_shown(logged[name])} was logged, {_shown(found[name])} computed"
+        for name in names
+        if not _alike(logged[name], found[name], share)
+    ]
 
 
 def _answers(entry: TrainingGroup) -> Iterator[tuple[Rollout, Verdict]]:

@@ -191,6 +191,17 @@ def test_a_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert service.headers[0]["x-api-key"] == "very-secret-123"
 
 
+def test_half_a_key_is_not_shown_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a service says is shortened, which must not cut a key before it is looked for."""
+    monkeypatch.setenv("SCORER_KEY", "very-secret-123")
+    told = (500, {"error": "x" * 180 + "very-secret-123"})
+    with serving(lambda body: told) as service, pytest.raises(RewardError) as caught:
+        values(asked(service.url, key_variable="SCORER_KEY", attempts=1), ["a"])
+    text = str(caught.value) + repr(caught.value.__cause__)
+    assert "very-s" not in text
+    assert "[key]" in text
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
