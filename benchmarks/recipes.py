@@ -207,7 +207,7 @@ that of 4 samples to each of {len(rows(True))} held-out rows, every 4 steps. Tok
 those of replaced groups included; arms are compared up to {budget:.0f} tokens, which all of them reached. Mean over
 {len(given.seeds)} seeds with a bootstrap interval of 95 % over seeds; the difference is paired by seed.
 
-| arm | accuracy at the end | mean accuracy on the way | more than plain | tokens to plain's end | never there | mean accuracy per update |
+| arm | accuracy at the end | mean accuracy on the way | more than plain | tokens to plain's end | never | per update |
 |---|---|---|---|---|---|---|
 {table(curves)}
 
@@ -215,7 +215,8 @@ At equal numbers of generated tokens:
 {verdict(curves)}
 
 The fifth column is a share of the tokens up to which arms are compared; a run that never gets to plain's last accuracy
-counts with all that it used. The last column has the same number of updates for all, whatever they cost in tokens.
+counts with all that it used. `never` counts
+these. The last column is the mean accuracy at equal numbers of updates, whatever they cost in tokens.
 """
     )
     print(table(curves))

@@ -128,7 +128,7 @@ def replay(path: Path, step: int, *, group: int | None = None, rewards: Sequence
             if scored
             else Part(name="rewards", said=f"not computed: given in Python ({', '.join(given)})"),
             _advantages(run, sampled, groups, judged, penalties, group),
-            _metrics(run, sampled, groups, penalties, logged),
+            _metrics(run, sampled, penalties, logged),
         ]
         if why is None:
             trained = [replace(j, group=entry.group) for j, entry in zip(judged, groups, strict=True)]
@@ -370,11 +370,7 @@ def _advantages(
 
 
 def _metrics(
-    run: Run,
-    groups: Sequence[TrainingGroup],
-    trained: Sequence[TrainingGroup],
-    penalties: Penalties | None,
-    logged: Mapping[str, float],
+    run: Run, groups: Sequence[TrainingGroup], penalties: Penalties | None, logged: Mapping[str, float]
 ) -> Part:
     """The metrics that follow from the records of the whole batch."""
     from groupwise.health.metric import values
@@ -383,7 +379,7 @@ def _metrics(
     metrics = measure(groups, pass_reward=run.pass_reward)
     found = values(metrics | ({} if penalties is None else penalties.metrics))
     found["tokens/generated"] += logged.get("tokens/left_out", 0.0)  # of groups that are in no record
-    if any(rollout.inserted_T is not None for entry in trained for rollout in entry.group.rollouts_G):
+    if run.config.objective.teaching is not None:  # advantages were measured before the notes came in
         found = {name: value for name, value in found.items() if not name.startswith("advantage/")}
     names, differences = _compared(found, logged, EXACT)
     said = f"{names} of {len(logged) - 1} follow from the records, and were computed"
