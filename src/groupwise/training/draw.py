@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from groupwise.health.metric import Mean, Metric
 from groupwise.records import Group, Prompt
 from groupwise.rollouts.collect import Collected, Redraw, collect
@@ -21,6 +23,8 @@ def draw(run: Run, step: int) -> tuple[Collected, dict[str, Metric]]:
     config, curriculum = run.config, run.curriculum
     ready_P = None if curriculum is None else curriculum.begin(step - 1)
     taken = run.order.next(ready_P)
+    if not taken and ready_P is not None:  # a source of little weight may have all that is ready, far ahead
+        taken = np.flatnonzero(ready_P)[: config.rollout.prompts_per_step].tolist()
     redraw = None
     if config.rollout.max_redraws:
 
