@@ -18,6 +18,7 @@ from benchmarks import facts, results
 _BFLOAT16 = ["--precision", "bfloat16"]
 PARTS: dict[str, list[list[str]]] = {
     "overhead": [["overhead"]],
+    "watching": [["watching"]],
     "sampler": [["sampler", "short"], ["sampler", "short", *_BFLOAT16]],
     "step": [
         ["step", "short"],

@@ -65,11 +65,12 @@ def watch_steps(loop: Any, recorder: Any) -> None:
         spent["start"] = now
         return step(*args)
 
-    def written(self: Any, record: Any) -> None:
+    def written(self: Any, record: Any) -> Any:
         start = time.perf_counter()
-        write(self, record)
+        result = write(self, record)
         spent["write"] = time.perf_counter() - start
         metrics.update(record.metrics)
+        return result
 
     loop.train_step, recorder.write = stepped, written
 
@@ -96,6 +97,7 @@ def main() -> None:
     counted(in_process.InProcessEngine, "generate", "model: generate")
     counted(loop, "logprobs_of", "model: log-probs")
     counted(step.Updater, "update", "model: update")
+    counted(loop, "measure", "watch: metrics")
     watch_steps(loop, recorder.Recorder)
     code: Any = 0
     try:

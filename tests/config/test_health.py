@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,41 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"add": ["mine"]}, "add: 'mine' is not of yours; write module:function"),
     (
         {"off": ["truncation"], "stop": ["truncation"]},
-        "truncation is off, so that its thresholds or stop would do",
+        "truncation is off, so that its thresholds, stop or action would do",
+    ),
+    (
+        {"actions": {"kl_runawy": {"do": "adjust", "beta": 2}}},
+        "actions: no check is called 'kl_runawy': did you",
+    ),
+    (
+        {"actions": {"kl_runaway": {"do": "adjust"}}},
+        "adjust changes no setting, so that the same would happen",
+    ),
+    ({"actions": {"kl_runaway": {"do": "rollback", "beta": 1}}}, "rollback changes no setting"),
+    ({"actions": {"kl_runaway": {"do": "undo", "beta": 2}}}, "do: 'undo'"),
+    ({"actions": {"kl_runaway": {"beta": 2}}}, "health.actions.kl_runaway.do"),
+    ({"actions": {"kl_runaway": "rollback"}}, "health.actions.kl_runaway"),
+    ({"actions": {"kl_runaway": {"do": "adjust", "beta": 0}}}, "beta: 0 should be greater than"),
+    (
+        {"actions": {"kl_runaway": {"do": "adjust", "beta": 2, "tims": 3}}},
+        "did you mean health.actions.kl_runaway.times?",
+    ),
+    ({"actions": {"kl_runaway": {"do": "adjust", "beta": 2, "times": 0}}}, "times: 0 should be"),
+    (
+        {"actions": {"kl_runaway": {"do": "rollback", "beta": 2, "revert": True}}},
+        "revert and wait_steps are of",
+    ),
+    (
+        {"stop": ["kl_runaway"], "actions": {"kl_runaway": {"do": "adjust", "beta": 2}}},
+        "kl_runaway stands in stop and in actions",
+    ),
+    (
+        {"every_steps": None, "actions": {"kl_runaway": {"do": "adjust", "beta": 2}}},
+        "actions: every_steps is null, so that no check is made",
+    ),
+    (
+        {"actions": {"kl_runaway": {"do": "adjust", "temperature": 100, "times": 3}}},
+        "health.actions.kl_runaway.temperature is 100, and 3 times make",
     ),
     ({"every_steps": 0}, "health.every_steps: 0 should be greater than or equal to 1"),
     ({"action": "warn"}, "unknown key health.action"),
@@ -62,3 +97,21 @@ def test_one_threshold_from_the_command_line() -> None:
         {"health": {"thresholds": {"truncation": {"limit": 0.3}}}}, ["health.thresholds.kl_runaway.jump=8"]
     )
     assert config.config.health.thresholds == {"truncation": {"limit": 0.3}, "kl_runaway": {"jump": 8}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "why"),
+    [
+        ({"objective": {"kl": {"beta": 0}}}, "beta is set, but objective.kl.beta is 0"),
+        ({"checkpoint": {"save": False}}, "rolls back to a checkpoint, but checkpoint.save is false"),
+        (
+            {"checkpoint": {"every_steps": None}},
+            "rolls back to a checkpoint, but checkpoint.every_steps is null",
+        ),
+        ({"method": "dpo"}, "health.actions is set, but with method dpo"),
+    ],
+)
+def test_an_action_that_could_not_be_taken_is_refused(tree: dict[str, Any], why: str) -> None:
+    action = {"kl_runaway": {"do": "rollback", "beta": 2}}
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        load({**tree, "health": {"actions": action}})

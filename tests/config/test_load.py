@@ -182,10 +182,27 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "checkpoint.best_metric": ("eval/reward_mean", {}),
     "checkpoint.grace_seconds": (5.0, {}),
     "health.every_steps": (5, {}),
+    "health.probe_steps": (20, {}),
     "health.off": (["repetition", "truncation"], {}),
     "health.add": (["checks.py:mine"], {}),
     "health.thresholds": ({"kl_runaway": {"token_limit": 0.5}}, {}),
     "health.stop": (["kl_runaway"], {}),
+    "health.actions": (
+        {
+            "kl_runaway": {
+                "do": "adjust",
+                "learning_rate": 0.5,
+                "beta": 2.0,
+                "temperature": 1.1,
+                "severity": "critical",
+                "times": 2,
+                "wait_steps": 5,
+                "revert": True,
+                "then": "stop",
+            }
+        },
+        {},
+    ),
     "run.dir": ("runs/one", {}),
     "run.base": ("/somewhere", {}),
     "run.seed": (7, {}),

@@ -52,6 +52,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
         "evaluate": {"every_steps": 2, "pass_reward": 0.08},
     },
+    # A KL that is taken for a run-away at step 3 and after: the run goes back, and goes on with other settings.
+    "rollback": {
+        "health": {
+            "thresholds": {"kl_runaway": {"token_limit": 1e-7}},
+            "actions": {"kl_runaway": {"do": "rollback", "beta": 1.5, "learning_rate": 0.5, "times": 2}},
+        },
+    },
     # Rewards in units of a running spread, and a check whose findings follow from all steps so far.
     "smoothed and watched": {
         "rewards": [

@@ -28,6 +28,10 @@ def test_dead_groups_are_told_once_and_written(tiny_run: Callable[..., Run]) -> 
     dead = [event for event in events if event.finding.check == "dead_groups"]
     assert [(event.step, str(event.event)) for event in dead] == [(5, "begins")]
     assert said.count(sentence(dead[0].finding)) == 1
+    # With rollouts of the very step to look at, all of which are wrong here.
+    assert [each.why for each in dead[0].examples] == ["of a group with equal rewards"] * 2
+    shown = "\n".join(diagnose(run.folder.path).lines())
+    assert f"step 5, prompt {dead[0].examples[0].prompt_id}, 0 of its group" in shown
     assert not run.keeper.healthy
     # What is told afterwards, from the folder alone, is what was told in the run.
     assert diagnose(run.folder.path).events == tuple(events)

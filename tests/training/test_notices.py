@@ -28,15 +28,6 @@ def step(**changes: Metric) -> dict[str, Metric]:
     return base | {name.replace("__", "/"): metric for name, metric in changes.items()}
 
 
-def test_a_gap_is_wide_above_a_tenth_of_the_clip() -> None:
-    # The clip is 0.2 wide; a tenth of it is 0.02.
-    assert kinds(step(sampler__gap_abs_mean=Mean(0.019, 1))) == []
-    assert kinds(step(sampler__gap_abs_mean=Mean(0.021, 1))) == ["gap"]
-    assert kinds(step(sampler__gap_abs_mean=Mean(0.021, 1)), clip_width=0.3) == []
-    assert kinds(step(sampler__gap_abs_mean=Mean(5.0, 1)), clip_width=None) == []
-    assert "0.021 nats per token" in told(step(sampler__gap_abs_mean=Mean(0.021, 1)))["gap"]
-
-
 def test_a_step_is_still_when_nothing_moved_and_nothing_was_skipped() -> None:
     assert kinds(step()) == []
     assert kinds(step(grad__norm=Mean(0.0, 1))) == ["still"]

@@ -114,10 +114,28 @@ def saved_checkpoints(root: Path) -> list[tuple[Position, Path]]:
     return sorted((position, path) for position, path in found if position is not None)
 
 
-def rotate(root: Path, *, keep_last: int) -> None:
+def healthy_checkpoints(root: Path, *, every: int) -> list[tuple[Position, Path]]:
+    """Those between two steps whose step is a multiple of `every`, and that were healthy when written, in order."""
+    found = []
+    for position, path in saved_checkpoints(root):
+        try:
+            if position.update == 0 and position.step % every == 0 and read_manifest(path).healthy:
+                found.append((position, path))
+        except CheckpointError:
+            continue
+    return found
+
+
+def rotate(root: Path, *, keep_last: int, back_every: int | None = None) -> None:
     """Remove checkpoints other than the last `keep_last`, the best and the last healthy one.
 
     The best is the one with the highest metric, the earlier of equals. What cannot be removed is told and stays.
+
+    Args:
+        root: the run's folder of checkpoints.
+        keep_last: how many of the latest stay.
+        back_every: the run may go back to healthy ones at multiples of so many steps, of which the last two stay; None
+            for a run that does not go back.
     """
     found = saved_checkpoints(root)
     manifests: dict[Path, Manifest] = {}
@@ -132,6 +150,8 @@ def rotate(root: Path, *, keep_last: int) -> None:
         kept.add(max(measured, key=lambda pair: pair[0])[1])
     healthy = [path for path, manifest in manifests.items() if manifest.healthy]
     kept.update(healthy[-1:])
+    if back_every is not None:
+        kept.update(path for _, path in healthy_checkpoints(root, every=back_every)[-2:])
     for _, path in found:
         if path not in kept:
             remove_checkpoint(path)

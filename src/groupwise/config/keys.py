@@ -44,7 +44,7 @@ def known_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[s
     keys: list[str] = []
     for name, field in section.model_fields.items():
         inner = section_of(field.annotation)
-        if inner is None or inner is Choice:
+        if inner is None or inner is Choice or isinstance(field.default, dict):
             keys.append(prefix + name)
         else:
             keys += known_keys(inner, f"{prefix}{name}.")

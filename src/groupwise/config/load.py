@@ -259,7 +259,13 @@ def _refuse_unknown_keys(tree: Any, section: type[BaseModel], place: str, prefix
             raise ConfigError(f"{place}: unknown key {prefix}{key}; {_remedy(str(key), section, prefix)}")
         inner = section_of(section.model_fields[key].annotation)
         if inner is not None and inner is not Choice:
-            listed = isinstance(section.model_fields[key].default, tuple)
+            default = section.model_fields[key].default
+            if isinstance(default, dict):  # sections by names that are free
+                if isinstance(value, Mapping):
+                    for name, each in value.items():
+                        _refuse_unknown_keys(each, inner, place, f"{prefix}{key}.{name}.")
+                continue
+            listed = isinstance(default, tuple)
             if listed and isinstance(value, Mapping) and _numbers(value):
                 value = list(value.values())
             _refuse_unknown_keys(value, inner, place, f"{prefix}{key}.")

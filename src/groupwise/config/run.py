@@ -17,7 +17,7 @@ from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.config.objective import ADVANTAGES, ObjectiveConfig
 from groupwise.config.prompts import PromptsConfig
 from groupwise.config.rewards import RewardConfig
-from groupwise.config.rollout import RolloutConfig
+from groupwise.config.rollout import RolloutConfig, check_temperature
 from groupwise.config.training import TrainingConfig
 from groupwise.objective.estimator import Estimator
 from groupwise.registry import find
@@ -107,6 +107,7 @@ class RunConfig(Section):
             self._teaching,
             self._lengths,
             self._evaluation,
+            self._actions,
         ):
             check()
         return self
@@ -242,6 +243,33 @@ class RunConfig(Section):
                 f"evaluate.samples is {self.evaluate.samples}, but at temperature 0 all samples are the same; "
                 "set evaluate.temperature above 0 or samples to 1"
             )
+
+    def _actions(self) -> None:
+        if self.health.actions and self.method == "dpo":
+            raise ValueError(
+                "health.actions is set, but with method dpo findings only warn or stop the run; remove it"
+            )
+        for name, action in self.health.actions.items():
+            where = f"health.actions.{name}"
+            if "beta" in action.factors and self.objective.kl.beta == 0:
+                raise ValueError(
+                    f"{where}.beta is set, but objective.kl.beta is 0, so no reference is loaded and there is nothing "
+                    "to multiply; give objective.kl.beta a small value, or remove it"
+                )
+            hottest = self.rollout.temperature * action.temperature**action.times
+            try:
+                check_temperature(hottest)
+            except ValueError:
+                raise ValueError(
+                    f"{where}.temperature is {action.temperature:g}, and {action.times} times make rollout.temperature "
+                    f"{hottest:.3g}, where logits overflow or are all alike; give a factor closer to 1, or fewer times"
+                ) from None
+            if action.do == "rollback" and not (self.checkpoint.save and self.checkpoint.every_steps):
+                key = "every_steps is null" if self.checkpoint.save else "save is false"
+                raise ValueError(
+                    f"{where} rolls back to a checkpoint, but checkpoint.{key}; set checkpoint.every_steps, for "
+                    "example to 20"
+                )
 
 
 WITHOUT_DPO = (

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+ROLLED_BACK = "health/rolled_back_to"
+"""In the metrics of a step after which the weights went back: the step whose weights they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -44,12 +47,15 @@ class History:
     Attributes:
         line: the metrics of the latest step as they are, NaN and infinity included.
         step: the latest.
+        back: the step that was gone back to after the latest; None mostly. What came between is forgotten as soon as
+            the next line is added.
     """
 
     def __init__(self, lines: Iterable[Mapping[str, float]] = ()) -> None:
         """Start with some lines of metrics.jsonl, each with its `step`."""
         self.line: Mapping[str, float] = {}
         self.step = 0
+        self.back: int | None = None
         self._steps: dict[str, list[int]] = {}
         self._values: dict[str, list[float]] = {}
         for line in lines:
@@ -57,11 +63,20 @@ class History:
 
     def add(self, line: Mapping[str, float]) -> None:
         """Take the metrics of one more step."""
+        if self.back is not None:
+            self._forget_after(self.back)
+        back = line.get(ROLLED_BACK)
+        self.back = None if back is None else int(back)
         self.line, self.step = line, int(line["step"])
         for name, value in line.items():
             if name != "step" and math.isfinite(value):
                 self._steps.setdefault(name, []).append(self.step)
                 self._values.setdefault(name, []).append(value)
+
+    def _forget_after(self, step: int) -> None:
+        for name, steps in self._steps.items():
+            kept = sum(each <= step for each in steps)
+            del steps[kept:], self._values[name][kept:]
 
     def all(self, name: str) -> Series:
         """A metric over all steps that have it."""

@@ -128,6 +128,10 @@ METRICS: Mapping[str, str] = {
     "diversity/group_distinct_fraction": "Mean over groups of distinct responses divided by group size.",
     "diversity/repeated_4_fraction": "Share of the runs of four tokens in a response that stood in it before; over all "
     "such runs of the batch.",
+    "diversity/self_bleu": "Mean BLEU of a response against the others of its group, by tokens: 1 when all are "
+    "the same; of four groups, their first eight responses and of each the first 256 tokens.",
+    "reference/drift_abs_max": "Largest change of the reference's log-prob of a token, in nats, on a fixed probe since "
+    "its first measurement; on step 1 and every health.probe_steps.",
     "grad/norm": "Norm of the gradient before it is scaled down, mean over the step's updates.",
     "grad/clipped_fraction": "Share of the step's updates whose gradient was scaled down to training.max_grad_norm.",
     "training/learning_rate": "Learning rate of the step's last update.",
@@ -163,6 +167,10 @@ METRICS: Mapping[str, str] = {
     "one's.",
     "eval/dpo_chosen_reward_mean": "Mean implied reward of the held-out chosen responses.",
     "eval/dpo_rejected_reward_mean": "Mean implied reward of the held-out rejected responses.",
+    "health/actions_count": "What health.actions did after the step: adjustments, adjustments taken back, and "
+    "rollbacks; absent where it names no check.",
+    "health/rolled_back_to": "After this step the weights went back to those of that step, by a rollback of "
+    "health.actions; the next step goes on from them.",
     "eval/truncated_fraction": "Share of held-out responses that the limit of new tokens cut off.",
 }
 """Name, or pattern with `{label}` for a reward's label or `{name}` for one of the user's, to its meaning and unit."""

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.checkpoint.manifest import Position
+from groupwise.checkpoint.manifest import Position, verify
 from groupwise.checkpoint.save import (
+    healthy_checkpoints,
     refuse_without_space,
     remove_leftovers,
     rotate,
@@ -21,6 +22,7 @@ from groupwise.checkpoint.save import (
 from groupwise.checkpoint.state import Stateful
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.errors import CheckpointError, TrainingError
+from groupwise.health.actions import Actions
 from groupwise.health.metric import Metric
 from groupwise.health.watch import Watch
 from groupwise.model.load import Policy
@@ -51,14 +53,27 @@ class Keeper:
             run is kept.
     """
 
-    def __init__(self, folder: RunFolder, config: CheckpointConfig, policy: Policy) -> None:
-        """Take the places; nothing is written yet."""
+    def __init__(
+        self, folder: RunFolder, config: CheckpointConfig, policy: Policy, *, actions: Actions | None = None
+    ) -> None:
+        """Take the places; nothing is written yet.
+
+        Args:
+            folder: of the run.
+            config: when checkpoints are written, and which stay.
+            policy: whose weights they hold.
+            actions: that may go back to one, for which two healthy ones stay, and that of the start holds weights.
+        """
         self.step = 0
         self.batch: BatchInUse | None = None
         self.saved: Position | None = None
         self.healthy = True
         self._folder, self._config, self._policy = folder, config, policy
+        self._back_every = config.every_steps if actions is not None and actions.goes_back else None
+        if actions is not None:
+            actions.healthy_steps = self.healthy_steps
         self._ill: str | None = None
+        self._gone_back = False
         self._best: float | None = None
         self._metric: float | None = None
         self._new_best = False
@@ -129,7 +144,7 @@ class Keeper:
         )
         self._snapshot = snapshot
         stop = self._requests.stop == "update" or (self._requests.stop == "step" and batch is None)
-        if stop or self.saved is None or self._ill is not None:
+        if stop or self.saved is None or self._ill is not None or self._gone_back:
             self._save(snapshot)
         elif self._due(snapshot.position):
             try:
@@ -141,6 +156,7 @@ class Keeper:
             raise TrainingError(
                 f"ended by health.stop: {self._ill}; the run is saved at {self.saved} and goes on with --resume"
             )
+        self._gone_back = False
         if stop:
             raise Interrupted
         self._requests.may_break = True
@@ -149,12 +165,31 @@ class Keeper:
         """A step is finished and recorded, with such metrics, and watched."""
         self.step, self.batch = step, None
         self.healthy, self._ill = watch.healthy, watch.ill
+        self._gone_back = watch.back is not None
         name = self._config.best_metric
         measured = metrics.get(name) if name is not None else None
         self._metric = None if measured is None or measured.empty else measured.value
         self._new_best = self._metric is not None and (self._best is None or self._metric > self._best)
         if self._new_best:
             self._best = self._metric
+
+    def healthy_steps(self) -> list[int]:
+        """The steps of the checkpoints that the run may go back to, in order.
+
+        Of those that are written by count of steps, and not by the clock, so that a run that is repeated goes back to
+        the same; healthy when they were written, and whole.
+        """
+        if self._back_every is None:
+            return []
+        steps = []
+        for position, path in healthy_checkpoints(self._folder.checkpoints_dir, every=self._back_every):
+            try:
+                verify(path)
+            except CheckpointError as error:
+                _log.warning("%s (the run does not go back to it)", error)
+            else:
+                steps.append(position.step)
+        return steps
 
     def end(self) -> None:
         """The last step is finished: write the last checkpoint, unless it is there.
@@ -186,11 +221,11 @@ class Keeper:
         save_checkpoint(
             root,
             snapshot.position,
-            policy=None if start else self._policy,
+            policy=None if start and self._back_every is None else self._policy,
             parts=snapshot.parts,
             batch=None if snapshot.batch is None else snapshot.batch.groups,
             metric=self._metric if snapshot.batch is None else None,
             healthy=self.healthy,
         )
         self.saved, self._saved_at, self._new_best = snapshot.position, time.monotonic(), False
-        rotate(root, keep_last=self._config.keep_last)
+        rotate(root, keep_last=self._config.keep_last, back_every=self._back_every)

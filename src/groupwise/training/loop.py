@@ -20,6 +20,7 @@ from groupwise.training.logprobs import kl_penalties, logprobs_of, training_grou
 from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes, timed
 from groupwise.training.non_finite import without_faults
 from groupwise.training.notices import questions
+from groupwise.training.rollback import go_back
 from groupwise.training.setup import Run
 from groupwise.training.teaching import teach
 
@@ -50,8 +51,8 @@ def train(run: Run) -> Result:
     lines = run.recorder.lines()
 
     def record(step: int, metrics: dict[str, float], groups: Groups = ()) -> None:
-        run.recorder.write(StepRecord(step=step, groups=groups, metrics=metrics))
-        lines.append({"step": step, **metrics})
+        acted = run.recorder.write(StepRecord(step=step, groups=groups, metrics=metrics))
+        lines.append({"step": step, **metrics, **acted})
 
     with run.keeper.watching(), closing(run.engine), run.recorder:
         run.keeper.border(run.parts, run.keeper.batch)
@@ -69,6 +70,7 @@ def train(run: Run) -> Result:
             metrics["memory/peak_rss_mb"] = Mean(peak_memory_megabytes(), 1)
             record(step, values(metrics), groups)
             run.keeper.finished(step, metrics, run.recorder.watch)
+            go_back(run)
             run.keeper.border(run.parts)
         run.keeper.end()
         if run.config.run.save_model:
@@ -90,7 +92,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
         batch = batch.after(update | clock)
         run.keeper.border(run.parts, batch)
     run.engine.load_weights(run.updater.updates, run.policy.model)
-    metrics = {**batch.metrics, **batch.updates}
+    metrics = {**batch.metrics, **batch.updates, **run.probe.measure(step)}
     metrics |= {} if run.critic is None else run.critic.measure(rows)
     metrics |= {
         "kl/beta": Mean(run.kl.beta, 1),

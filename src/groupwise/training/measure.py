@@ -18,6 +18,7 @@ from groupwise.records import Group, Rollout, StopReason, TrainingGroup
 from groupwise.records.nouns import NONE_APPLIES
 from groupwise.rewards.reward import Taken
 from groupwise.rollouts.collect import Collected
+from groupwise.training.diversity import diversity
 
 _LENGTHS = ("length/mean", "length/min", "length/max", "length/truncated_fraction")
 _LENGTHS_RIGHT = (
@@ -33,7 +34,6 @@ _LENGTHS_WRONG = (
     "length/wrong_truncated_fraction",
 )
 _LOW_SPREAD = 0.1
-_REPEATED = 4
 
 
 def measure(
@@ -48,7 +48,7 @@ def measure(
         updates: how many the policy has had; None leaves the lag of the sampling weights out.
     """
     sampled = [entry.group for entry in groups]
-    metrics = _rewards(groups) | _responses(sampled) | _diversity(sampled)
+    metrics = _rewards(groups) | _responses(sampled) | diversity(sampled)
     if pass_reward is not None:
         metrics |= _right_and_wrong(groups, pass_reward - 1e-9)
     if updates is not None:
@@ -173,40 +173,6 @@ def _responses(groups: Sequence[Group]) -> dict[str, Metric]:
     if masses:
         metrics["sampler/kept_mass_mean"] = Mean.of(np.concatenate(masses))
     return metrics
-
-
-def _diversity(groups: Sequence[Group]) -> dict[str, Metric]:
-    rollouts = [r for g in groups for r in g.rollouts_G]
-    distinct = [len({r.token_ids_T.tobytes() for r in g.rollouts_G}) / len(g.rollouts_G) for g in groups]
-    return {
-        "diversity/distinct_1": _distinct(rollouts, 1),
-        "diversity/distinct_2": _distinct(rollouts, 2),
-        "diversity/group_distinct_fraction": Mean.of(distinct),
-        "diversity/repeated_4_fraction": _repeated(rollouts),
-    }
-
-
-def _distinct(rollouts: Sequence[Rollout], n: int) -> Mean:
-    """Different n-grams of tokens over all n-grams of the batch (Li et al. 2016, distinct-n)."""
-    grams: set[tuple[int, ...]] = set()
-    total = 0
-    for rollout in rollouts:
-        ids = rollout.token_ids_T.tolist()
-        mine = list(zip(*(ids[k:] for k in range(n)), strict=False))
-        grams.update(mine)
-        total += len(mine)
-    return Mean(float(len(grams)), float(total))
-
-
-def _repeated(rollouts: Sequence[Rollout]) -> Mean:
-    """Runs of four tokens that stood in the same response before, over all such runs (Welleck et al. 2019)."""
-    repeated = total = 0
-    for rollout in rollouts:
-        ids = rollout.token_ids_T.tolist()
-        runs = list(zip(*(ids[k:] for k in range(_REPEATED)), strict=False))
-        repeated += len(runs) - len(set(runs))
-        total += len(runs)
-    return Mean(float(repeated), float(total))
 
 
 def peak_memory_megabytes() -> float:

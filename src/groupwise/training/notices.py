@@ -27,13 +27,11 @@ def questions(
         keeps_unit: advantages are in units of reward, so that a small spread stays small.
 
     Yields:
-        `gap` when sampler and trainer differ, per token and on average, by more than a tenth of the clip's width;
         `sequence_ratio_unnormalised` when the product over a response spreads beyond the clip, or beyond 1 without one;
         `tiny_spread` when groups with two rewards that hardly differ were scaled to full advantages;
         `kl_capped` when a cap held the KL of some token;
         `still` when the step changed no weight though nothing was skipped.
     """
-    yield from _gap(metrics, clip_width)
     yield from _ratio(metrics, objective, clip_width)
     yield from _tiny_spread(metrics, keeps_unit)
     yield from _capped(metrics, objective)
@@ -44,16 +42,6 @@ def _value(metrics: Mapping[str, Metric], name: str) -> float:
     """Of a metric; 0 where there is none."""
     metric = metrics.get(name)
     return 0.0 if metric is None else metric.value
-
-
-def _gap(metrics: Mapping[str, Metric], clip_width: float | None) -> Iterator[Told]:
-    gap = _value(metrics, "sampler/gap_abs_mean")
-    if clip_width is not None and gap > clip_width / 10:
-        yield (
-            "gap",
-            f"sampler and trainer differ by {gap:.2g} nats per token, more than a tenth of the clip's width of "
-            f"{clip_width:g}; set objective.old_source to trainer, or sample in the training precision",
-        )
 
 
 def _ratio(

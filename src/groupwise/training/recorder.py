@@ -12,7 +12,7 @@ from filelock import BaseFileLock
 from groupwise.health.facts import Facts
 from groupwise.health.watch import Watch
 from groupwise.records import Group, StepRecord
-from groupwise.records.health_file import Fault, HealthEvent, HealthFile
+from groupwise.records.health_file import ActionTaken, Fault, HealthEvent, HealthFile
 from groupwise.records.metrics_file import MetricsFile, read_metrics
 from groupwise.records.replace import replace_file
 from groupwise.records.rollout_file import write_rollouts
@@ -69,9 +69,12 @@ class Recorder:
         if self._say is not None:
             self._say(f"an update of step {self._step + 1} is skipped: {fault.sentence}")
 
-    def _event(self, event: HealthEvent) -> None:
+    def _event(self, event: HealthEvent | ActionTaken) -> None:
         with HealthFile(self.folder.health_file) as file:
-            file.append_event(event)
+            if isinstance(event, ActionTaken):
+                file.append_action(event)
+            else:
+                file.append_event(event)
 
     def state(self) -> dict[str, int]:
         """How long the files that grow are, and the last step in them."""
@@ -100,14 +103,21 @@ class Recorder:
         """The metrics recorded so far."""
         return read_metrics(self.metrics.path)
 
-    def write(self, record: StepRecord) -> None:
-        """Write one step: rollouts first, so that a line of metrics always has its rollouts."""
+    def write(self, record: StepRecord) -> dict[str, float]:
+        """Write one step: rollouts first, so that a line of metrics always has its rollouts.
+
+        Returns:
+            The metrics of what findings did to the run, which are in the line as well.
+        """
         started = time.perf_counter()
         if self.save_rollouts and record.groups:
             write_rollouts(self.folder.rollout_file(record.step), record.groups, step=record.step)
         self._step = record.step
-        self._log(record.step, {**record.metrics, "time/record_seconds": time.perf_counter() - started})
-        self.watch.look({"step": record.step, **record.metrics})
+        taken = time.perf_counter() - started
+        self.watch.look({"step": record.step, **record.metrics}, record.groups)
+        acted = self.watch.act()
+        self._log(record.step, {**record.metrics, **acted, "time/record_seconds": taken})
+        return acted
 
     def _log(self, step: int, metrics: Mapping[str, float]) -> None:
         self.metrics.append(step, metrics)

@@ -23,22 +23,33 @@ class KLController:
         """
         self.control = control
         self.start = start
-        self.beta = start
+        self.given = start
         self.kl_token = self.kl_rollout = math.nan
+        self.factor = 1.0
 
-    def begin(self, step: int) -> float:
+    @property
+    def beta(self) -> float:
+        """The coefficient in force: what the rule gave, times the factor."""
+        return self.given * self.factor
+
+    def begin(self, step: int, *, factor: float = 1.0) -> float:
         """Beta for a step, 0 for the first.
+
+        Args:
+            step: of the run.
+            factor: of the actions; the rule does not know of it.
 
         Raises:
             TrainingError: a controller of the user's gave something that beta cannot be.
         """
         if self.start > 0:
-            beta = self.control(self.beta, self.start, step, self.kl_token, self.kl_rollout)
+            beta = self.control(self.given, self.start, step, self.kl_token, self.kl_rollout)
             if not isinstance(beta, int | float) or not math.isfinite(beta) or beta < 0:
                 raise TrainingError(
                     f"the KL controller gave {beta!r} for step {step + 1}; beta is 0 or above"
                 )
-            self.beta = float(beta)
+            self.given = float(beta)
+        self.factor = factor
         return self.beta
 
     def end(self, metrics: Mapping[str, Metric]) -> None:
@@ -49,7 +60,12 @@ class KLController:
 
     def state(self) -> dict[str, float]:
         """All that the next beta depends on."""
-        return {"beta": self.beta, "kl_token": self.kl_token, "kl_rollout": self.kl_rollout}
+        return {
+            "beta": self.given,
+            "factor": self.factor,
+            "kl_token": self.kl_token,
+            "kl_rollout": self.kl_rollout,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`.
@@ -58,9 +74,11 @@ class KLController:
             CheckpointError: it is not a state of a KL controller.
         """
         held = {
-            name: _number(state, name, "the KL controller") for name in ("beta", "kl_token", "kl_rollout")
+            name: _number(state, name, "the KL controller")
+            for name in ("beta", "factor", "kl_token", "kl_rollout")
         }
-        self.beta, self.kl_token, self.kl_rollout = held["beta"], held["kl_token"], held["kl_rollout"]
+        self.given, self.factor = held["beta"], held["factor"]
+        self.kl_token, self.kl_rollout = held["kl_token"], held["kl_rollout"]
 
 
 class Temperature:
@@ -71,12 +89,17 @@ class Temperature:
         self.config = config
         self.value = config.temperature
 
-    def begin(self, step: int) -> float:
-        """The temperature of a step, 0 for the first: along a line to `final` at step `steps`, then constant."""
-        schedule = self.config.temperature_schedule
+    def begin(self, step: int, *, factor: float = 1.0) -> float:
+        """The temperature of a step, 0 for the first: along a line to `final` at step `steps`, then constant.
+
+        Args:
+            step: of the run.
+            factor: of the actions, on what the schedule gives.
+        """
+        schedule, value = self.config.temperature_schedule, self.config.temperature
         if schedule is not None:
-            done = min(step / schedule.steps, 1.0)
-            self.value = self.config.temperature + (schedule.final - self.config.temperature) * done
+            value += (schedule.final - value) * min(step / schedule.steps, 1.0)
+        self.value = value * factor
         return self.value
 
     def state(self) -> dict[str, float]:

@@ -18,6 +18,7 @@ from groupwise.config import RunConfig
 from groupwise.config.combinations import warnings
 from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
+from groupwise.health.actions import Actions
 from groupwise.health.metric import Largest, Mean, Metric
 from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
@@ -37,6 +38,7 @@ from groupwise.training.inputs import Inputs
 from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.opening import open_recorder
+from groupwise.training.probe import ReferenceProbe
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, take_up
 from groupwise.training.schedules import KLController, Temperature
@@ -82,6 +84,8 @@ class Run:
     """Context with the reference's weights; None without a reference."""
     note_ids: NDArray[np.int32]
     """Ids of `objective.teaching.text`; none without it."""
+    probe: ReferenceProbe
+    """Whether the reference is still what it was."""
     kl: KLController
     """The KL coefficient from step to step."""
     temperature: Temperature
@@ -119,11 +123,18 @@ class Run:
             **({} if self.critic is None else {"critic": self.critic}),
             "rewards": self.inputs.rewards,
             "kl": self.kl,
+            "probe": self.probe,
             "temperature": self.temperature,
             "randomness": ProcessRandomness(),
             "health": self.recorder.watch,
+            "actions": self.actions,
             "recorder": self.recorder,
         }
+
+    @property
+    def actions(self) -> Actions:
+        """What findings have made of the settings."""
+        return self.recorder.watch.actions
 
     @property
     def pass_reward(self) -> float | None:
@@ -140,12 +151,13 @@ class Run:
 
     def begin(self, step: int) -> None:
         """Move on what changes by rule before a step is sampled, 0 for the first: temperature and KL coefficient."""
-        self.temperature.begin(step)
-        self.kl.begin(step)
+        self.temperature.begin(step, factor=self.actions.factor("temperature"))
+        self.kl.begin(step, factor=self.actions.factor("beta"))
 
     def apply(self, step: int) -> None:
         """Set the learning rate and the KL coefficient of a step for its updates, also of one that is gone on with."""
-        self.optimizer.set_rate(learning_rate(self.config.training, step, self.steps))
+        rate = learning_rate(self.config.training, step, self.steps)
+        self.optimizer.set_rate(rate * self.actions.factor("learning_rate"))
         if self.critic is not None:
             self.critic.begin(step)
         if self.updater.kl_in_loss:
@@ -266,11 +278,14 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         reference_forward=reference_forward,
         reference_weights=reference_weights,
         note_ids=note_ids,
+        probe=ReferenceProbe(
+            reference_forward, reference_weights, prompts, every_steps=config.health.probe_steps
+        ),
         kl=KLController(inputs.control_kl, config.objective.kl.beta),
         temperature=temperature,
         critic=None if critic is None else critic.reporting(recorder.fault),
         recorder=recorder,
-        keeper=Keeper(recorder.folder, config.checkpoint, policy),
+        keeper=Keeper(recorder.folder, config.checkpoint, policy, actions=recorder.watch.actions),
     )
     ProcessRandomness().seed(config.run.seed)
     if resumed is not None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from groupwise.config import load
 from groupwise.errors import RunFolderError
 from groupwise.health.watch import watch_of
 from groupwise.records import Finding, Severity
-from groupwise.records.health_file import Happening, HealthEvent
+from groupwise.records.health_file import (
+    ActionTaken,
+    Example,
+    Happening,
+    HealthEvent,
+    read_actions,
+    read_findings,
+)
 from groupwise.records.metrics_file import read_metrics
 from groupwise.records.run_folder import RunFolder, read_manifest
 
@@ -32,6 +39,8 @@ class Diagnosis:
     """What happened, in order."""
     open: tuple[Finding, ...]
     """Findings that hold at the last step, the most severe first."""
+    actions: tuple[ActionTaken, ...]
+    """What findings did to the run while it ran, in order."""
     notes: tuple[str, ...]
     """What is worth knowing of the reading itself."""
 
@@ -54,9 +63,16 @@ class Diagnosis:
             yield f"{finding.severity}  {finding.check}, since step {began}: {finding.summary}"
             numbers = ", ".join(f"{name} {value:.4g}" for name, value in finding.evidence.items())
             yield f"  evidence  {numbers} (steps {finding.first_step} to {finding.last_step})"
+            examples, step = self._examples(finding)
+            for each in examples:
+                yield f"  rollout   step {step}, prompt {each.prompt_id}, {each.group_index} of its group: {each.why}"
             yield from _numbered("causes", finding.causes)
             yield from _numbered("try", finding.remedies)
             yield f"  more      docs/health.md#{finding.check}"
+        if self.actions:
+            yield ""
+        for taken in self.actions:
+            yield f"done  {taken.sentence}"
         over = [event for event in self.events if event.event is Happening.ENDS]
         if over:
             yield ""
@@ -74,6 +90,11 @@ class Diagnosis:
             if event.finding.key == finding.key and event.event is Happening.BEGINS
         ]
         return steps[-1]
+
+    def _examples(self, finding: Finding) -> tuple[tuple[Example, ...], int]:
+        """Those of when it was last told, and of which step they are."""
+        told = [event for event in self.events if event.finding.key == finding.key and event.examples]
+        return (told[-1].examples, told[-1].step) if told else ((), 0)
 
 
 def diagnose(path: Path) -> Diagnosis:
@@ -99,16 +120,22 @@ def diagnose(path: Path) -> Diagnosis:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lines = read_metrics(folder.metrics_file)
+        told = folder.health_file.exists()
+        actions = read_actions(folder.health_file) if told else []
+        written = read_findings(folder.health_file) if told else []
     watch = watch_of(loaded.config, base=loaded.base)
     events: list[HealthEvent] = []
     for line in lines:
         events += watch.look(line)
+    examples = {(e.step, e.finding.key): e.examples for e in written if e.examples}
+    events = [replace(e, examples=examples.get((e.step, e.finding.key), ())) for e in events]
     return Diagnosis(
         folder=folder.shown,
         steps=int(max((line["step"] for line in lines), default=0)),
         checks=tuple(watch.checks),
         events=tuple(events),
         open=tuple(watch.findings),
+        actions=tuple(actions),
         notes=(*(str(warning.message) for warning in caught), *watch.faults),
     )
 

@@ -40,12 +40,8 @@ token, and another machine or another number of threads rounds otherwise. Where 
 is twice the largest gap that this makes on the step's prompts, when that is more."""
 
 _SHOWN = 12
-_STARTED_ELSEWHERE = (
-    "keeper",
-    "recorder",
-    "order",
-    "curriculum",
-)  # parts whose memory a replay has no use for
+# Parts whose memory a replay has no use for.
+_STARTED_ELSEWHERE = ("keeper", "recorder", "order", "probe", "curriculum")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,15 @@ def test_the_kinds_are_told_apart(
     assert kinds(dead_groups(history(10, run(dead, right, wrong, passed)), FACTS)) == [kind]
 
 
+def test_groups_that_became_all_right_are_a_task_being_solved() -> None:
+    # No group is dead in the first five steps, and 0.6 are in the last ten.
+    dead = [0.0] * 5 + [0.6] * 10
+    solving = run(0.6, 0.5, 0.1, 0.8) | {"reward/zero_spread_fraction": dead}
+    assert kinds(dead_groups(history(15, solving), FACTS)) == [("all_right", "info")]
+    failing = run(0.6, 0.1, 0.5, 0.2) | {"reward/zero_spread_fraction": dead}
+    assert kinds(dead_groups(history(15, failing), FACTS)) == [("all_wrong", "warning")]
+
+
 def test_of_an_unknown_run_only_the_share_is_known() -> None:
     assert kinds(dead_groups(history(10, {"reward/zero_spread_fraction": 0.7}), FACTS)) == [
         ("equal", "warning")

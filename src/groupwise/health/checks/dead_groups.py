@@ -17,6 +17,7 @@ def dead_groups(
     critical_limit: float = 0.9,
     low_spread_limit: float = 0.5,
     wanted: float = 0.2,
+    first: int = 5,
     window: int = 10,
 ) -> list[Finding]:
     """A large share of groups without spread, told apart by what they are: all right, all wrong, or equal in between.
@@ -33,10 +34,12 @@ def dead_groups(
         critical_limit: share that is critical.
         low_spread_limit: share of groups with a std below 0.1 that is an info where the others do not apply.
         wanted: share of dead groups that the proposed group size aims at.
+        first: steps that make the start.
         window: steps averaged over.
 
-    Edge case: before half the window has passed there is no finding. A warning becomes an info where nine in ten
-    rollouts are right: then the task is solved and not the run ill.
+    Edge case: before half the window has passed there is no finding. A finding is an info where nine in ten
+    rollouts are right, and where groups are all right that were not at the start: then the task is being solved and the
+    run is not ill.
     """
     dead = history.last("reward/zero_spread_fraction", window)
     if len(dead) < window / 2 or history.now("reward/zero_spread_fraction") is None:
@@ -54,7 +57,8 @@ def dead_groups(
         shares = {"all_right": right, "all_wrong": wrong, "equal": dead.mean - right - wrong}
         kind = "equal" if math.isnan(right) else max(shares, key=lambda name: shares[name])
         severity = Severity.CRITICAL if dead.mean >= critical_limit else Severity.WARNING
-        if passed >= 0.9:
+        learned = kind == "all_right" and history.first("reward/zero_spread_fraction", first).mean < limit
+        if passed >= 0.9 or learned:
             severity = Severity.INFO
         summary = f"{dead.mean:.0%} of the groups have equal rewards, most {_KINDS[kind]}"
     size = _group_size(passed, wanted) if kind in ("all_right", "all_wrong") else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from groupwise.health.facts import Facts
 from groupwise.health.history import History
 from groupwise.records import Finding, Severity
@@ -13,19 +15,23 @@ def kl_runaway(
     *,
     token_limit: float = 0.8,
     jump: float = 5.0,
+    sudden: float = 3.0,
     jump_above: float = 0.05,
     window: int = 20,
 ) -> list[Finding]:
     """KL per token above a limit, or at many times what it was.
 
-    Judges by `kl/token_mean`. The limit is the one that guides to GRPO give, at which text falls apart. A jump is
-    judged against the median of the steps before, so that a slow rise, which is what training does, is none.
+    Judges by `kl/token_mean`. The limit is the one that guides to GRPO give, at which text falls apart. A jump has
+    to last for two steps, since k3 is the exp of what one rare token may decide; it is judged against the median of the
+    steps before and the largest of the last three, so that a steady rise, which training is, is none: KL grows as the
+    square of the way gone, and as its fourth power in a warm-up.
 
     Args:
         history: the metrics.
         facts: of the run; not used.
         token_limit: nats per token that are too much.
-        jump: so many times the median of the steps before is sudden.
+        jump: so many times the median of the steps before is a jump.
+        sudden: so many times the largest of the last three steps it has to be as well.
         jump_above: nats per token below which nothing is called a jump, since near 0 ratios mean nothing.
         window: steps that the median is of; a jump needs half as many.
 
@@ -54,7 +60,7 @@ def kl_runaway(
                 evidence=evidence | {"token_limit": token_limit},
             )
         ]
-    if len(before) >= window // 2 and now > jump_above and now > jump * usual:
+    if _jumped(recent.values, jump=jump, sudden=sudden, jump_above=jump_above, least_steps=window // 2):
         return [
             _finding(
                 history,
@@ -66,6 +72,18 @@ def kl_runaway(
             )
         ]
     return []
+
+
+def _jumped(
+    values: Sequence[float], *, jump: float, sudden: float, jump_above: float, least_steps: int
+) -> bool:
+    """The lower of the last two values is many times what was before them."""
+    *before, first, second = values if len(values) > least_steps + 1 else (0.0, 0.0)
+    if not before:
+        return False
+    lasting = min(first, second)
+    usual, latest = sorted(before)[len(before) // 2], max(before[-3:])
+    return lasting > max(jump_above, jump * usual, sudden * latest)
 
 
 def _finding(
