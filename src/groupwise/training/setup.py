@@ -82,8 +82,6 @@ class Run:
     """Scores the reference's; None without a reference."""
     reference_weights: Callable[[], AbstractContextManager[None]] | None
     """Context with the reference's weights; None without a reference."""
-    note_ids: NDArray[np.int32]
-    """Ids of `objective.teaching.text`; none without it."""
     probe: ReferenceProbe
     """Whether the reference is still what it was."""
     kl: KLController
@@ -135,6 +133,11 @@ class Run:
     def actions(self) -> Actions:
         """What findings have made of the settings."""
         return self.recorder.watch.actions
+
+    @property
+    def note_ids(self) -> NDArray[np.int32]:
+        """Ids of `objective.teaching.text`, without special tokens around it; none without a text."""
+        return _note(self.config, self.policy)
 
     @property
     def pass_reward(self) -> float | None:
@@ -226,9 +229,8 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = _policy(inputs)
-    note_ids = _note(config, policy)
-    prompts, held_out, notices = _prompts(inputs, policy, len(note_ids))
-    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config) + len(note_ids)
+    prompts, held_out, notices = _prompts(inputs, policy)
+    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config, policy)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices += warnings(config).values()
     notices.append(introduced(policy, scorer))
@@ -277,7 +279,6 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         old_forward=None if sampler_serves else forward,
         reference_forward=reference_forward,
         reference_weights=reference_weights,
-        note_ids=note_ids,
         probe=ReferenceProbe(
             reference_forward, reference_weights, prompts, every_steps=config.health.probe_steps
         ),
@@ -412,22 +413,22 @@ def steps_of(config: RunConfig, order: PromptOrder) -> int:
     return steps
 
 
-def _new_tokens(config: RunConfig) -> int:
-    """Longest response, in training or evaluation."""
-    return max(config.rollout.max_new_tokens, config.evaluate.max_new_tokens or 0)
+def _new_tokens(config: RunConfig, policy: Policy) -> int:
+    """Longest response, in training or evaluation, with a note in it."""
+    return max(config.rollout.max_new_tokens, config.evaluate.max_new_tokens or 0) + len(
+        _note(config, policy)
+    )
 
 
 def _note(config: RunConfig, policy: Policy) -> NDArray[np.int32]:
-    """The teaching text as ids, without special tokens around it."""
+    """The teaching text as ids."""
     teaching = config.objective.teaching
     if teaching is None:
         return np.zeros(0, dtype=np.int32)
     return np.array(policy.tokenizer(teaching.text, add_special_tokens=False)["input_ids"], dtype=np.int32)
 
 
-def _prompts(
-    inputs: Inputs, policy: Policy, note_tokens: int
-) -> tuple[list[Prompt], list[Prompt], list[str]]:
+def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt], list[str]]:
     """Training and held-out prompts as token ids, and what to tell of them."""
     if inputs.prompts is not None:
         return list(inputs.prompts), [], []
@@ -435,7 +436,7 @@ def _prompts(
     limit = prompt_limit(
         config.prompts,
         context_tokens=policy.context_tokens,
-        new_tokens=_new_tokens(config) + note_tokens,
+        new_tokens=_new_tokens(config, policy),
         model=policy.name,
     )
     prompts, report = encode(inputs.train, config.prompts, policy.tokenizer, limit_tokens=limit)
