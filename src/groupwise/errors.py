@@ -8,7 +8,13 @@ from groupwise.secrets import without_secrets
 
 
 class GroupwiseError(Exception):
-    """Anything that the person who started the command can mend."""
+    """Anything that the person who started the command can mend.
+
+    Attributes:
+        told: another process of the same run has said it already.
+    """
+
+    told = False
 
 
 class ConfigError(GroupwiseError):
@@ -45,6 +51,10 @@ class RunFolderError(GroupwiseError):
 
 class TrainingError(GroupwiseError):
     """Training cannot go on, for example since the loss stays non-finite."""
+
+
+class RankError(GroupwiseError):
+    """One of the processes of a run lost the others."""
 
 
 def raised(error: BaseException, *, limit: int = 200) -> str:

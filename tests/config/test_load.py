@@ -210,6 +210,8 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.sinks": ([], {}),
     "run.save_rollouts": (False, {}),
     "run.save_model": (False, {}),
+    "distributed.strategy": ("fsdp2", {}),
+    "distributed.timeout_seconds": (20.0, {}),
 }
 ONLY_ONE = {"rollout.engine", "prompts.held_out.weight"}
 """Settings with a single choice so far."""

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from groupwise.objective.aggregations.token_mean import token_mean
 from groupwise.records import Rollout, StopReason
-from groupwise.training.batch import Row, assemble, families_of, mini_batches, split, weighted
+from groupwise.training.batch import Row, assemble, divide, families_of, mini_batches, split, weighted
 
 P = [np.arange(n, dtype=np.int32) for n in (3, 5)]
 
@@ -90,3 +92,22 @@ def test_an_advantage_counts_where_a_token_is_trained() -> None:
     assert row(0, 2, [0.0, 1.0]).has_advantage
     assert not row(0, 2, [0.0, 1.0], [True, False]).has_advantage
     assert not row(0, 2, 0.0).has_advantage
+
+
+def test_ranks_get_whole_groups_as_alike_in_tokens_as_can_be() -> None:
+    prompts = [np.arange(2, dtype=np.int32) for _ in range(4)]
+    # Groups of 2 + 2 x 4 = 10, 2 + 8 = 10, 2 + 28 = 30 and 2 + 8 = 10 tokens; middles at 5, 15, 35 and 55 of 60.
+    sizes = [(4, 4), (4, 4), (14, 14), (4, 4)]
+    rows = [replace(row(0, n), prompt_ids=prompts[g]) for g, of_group in enumerate(sizes) for n in of_group]
+    shared = [[rows.index(each) for each in part] for part in divide(rows, 2)]
+    assert shared == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [[rows.index(each) for each in part] for part in divide(rows, 3)] == [[0, 1, 2, 3], [4, 5], [6, 7]]
+    assert divide(rows, 1) == [rows]
+    assert [len(part) for part in divide(rows[:2], 3)] == [0, 2, 0]
+    assert divide([], 2) == [[], []]
+    for count in range(1, 9):
+        parts = divide(rows, count)
+        assert len(parts) == count
+        assert [each for part in parts for each in part] == rows
+        for g in range(4):
+            assert sum(any(each.prompt_ids is prompts[g] for each in part) for part in parts) == 1

@@ -6,7 +6,7 @@ import importlib.metadata
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from groupwise.checkpoint.manifest import Manifest, Position, read_manifest, write_manifest
 from groupwise.checkpoint.state import pack, size_bytes
-from groupwise.checkpoint.weights import trained_weights, write_weights
+from groupwise.checkpoint.weights import trained_weights, whole_weights, write_weights
 from groupwise.errors import CheckpointError, RunFolderError
 from groupwise.model.folder import replace_folder
 from groupwise.records import TrainingGroup
@@ -34,6 +34,11 @@ _BESIDE = 2**20  # manifest, small files and the file system's own
 _log = logging.getLogger(__name__)
 
 
+def _here(write: Callable[[], Path]) -> Path:
+    """By this process, which is the only one."""
+    return write()
+
+
 def save_checkpoint(
     root: Path,
     position: Position,
@@ -43,6 +48,7 @@ def save_checkpoint(
     batch: Sequence[TrainingGroup] | None = None,
     metric: float | None = None,
     healthy: bool = True,
+    by: Callable[[Callable[[], Path]], Path] = _here,
 ) -> Path:
     """Write a checkpoint beside its place, bring it to disk, checksum it, and move it into place.
 
@@ -56,6 +62,8 @@ def save_checkpoint(
         batch: the rollouts of a half-used batch; prompts are stored by id and tokens, without messages and columns.
         metric: the held-out metric that the best is chosen by.
         healthy: nothing is wrong with the run.
+        by: has the writing done, by one of several processes that all call this, after they have put together what is
+            divided among them.
 
     Returns:
         The checkpoint's folder.
@@ -65,26 +73,29 @@ def save_checkpoint(
     """
     folder = root / position.folder
     packed = pack(parts, "checkpoint")
-    needed = size_bytes(packed) + _BESIDE + (_weight_bytes(policy) if policy is not None else 0)
-    refuse_without_space(root, needed)
+    weights = None if policy is None else whole_weights(policy)
 
     def write(beside: Path) -> None:
-        if policy is not None:
-            write_weights(policy, beside)
+        if policy is not None and weights is not None:
+            write_weights(policy, beside, weights)
         torch.save(packed, beside / STATE)
         if batch is not None:
             write_rollouts(beside / BATCH, [_bare(each) for each in batch], step=position.step + 1)
         write_manifest(beside, version=_version(), metric=metric, healthy=healthy, position=position)
 
-    try:
-        replace_folder(folder, write)
-    except (OSError, SafetensorError, RuntimeError, RunFolderError) as error:
-        # torch reports a full disk as a RuntimeError of its own writer.
-        reason = getattr(error, "strerror", None) or error.__cause__ or error
-        raise CheckpointError(
-            f"the checkpoint of {position} cannot be written in {root}: {reason}; free some space there"
-        ) from error
-    return folder
+    def written() -> Path:
+        refuse_without_space(root, size_bytes(packed) + size_bytes(weights or {}) + _BESIDE)
+        try:
+            replace_folder(folder, write)
+        except (OSError, SafetensorError, RuntimeError, RunFolderError) as error:
+            # torch reports a full disk as a RuntimeError of its own writer.
+            reason = getattr(error, "strerror", None) or error.__cause__ or error
+            raise CheckpointError(
+                f"the checkpoint of {position} cannot be written in {root}: {reason}; free some space there"
+            ) from error
+        return folder
+
+    return by(written)
 
 
 def space_needed(policy: Policy) -> int:

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from groupwise.model.sharding import whole_on_first
+
 _ARRAY = "__numpy__"
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -40,6 +42,8 @@ class Stateful(Protocol):
 def pack(value: Any, place: str) -> Any:
     """The value in the kinds that `torch.load(..., weights_only=True)` reads: arrays become marked tensors.
 
+    A tensor that is divided among processes is put together, by all of them at once, and is empty at all but the first.
+
     Args:
         value: as `Stateful.state` gives it.
         place: name of the part, for the error.
@@ -48,7 +52,7 @@ def pack(value: Any, place: str) -> Any:
         TypeError: something that is not plain data; says where.
     """
     if isinstance(value, torch.Tensor):
-        whole = value.detach()
+        whole = whole_on_first(value.detach())
         # torch writes the whole storage that a view looks into.
         return whole if whole.nbytes == whole.untyped_storage().nbytes() else whole.clone()
     if isinstance(value, np.ndarray):

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from groupwise.errors import CheckpointError, TrainingError
 from groupwise.model.lora import POLICY
 from groupwise.model.reading import quiet
+from groupwise.model.sharding import divided, divided_as, whole_on_first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,26 +31,52 @@ def trained_weights(policy: Policy) -> dict[str, Tensor]:
         import peft
 
         return dict(peft.get_peft_model_state_dict(policy.model, adapter_name=POLICY))
-    return dict(_once(policy.model.state_dict()))
+    state = policy.model.state_dict()
+    if divided(policy.model):  # what a process holds of a tensor may be empty, and says nothing
+        own = {*dict(policy.model.named_parameters()), *dict(policy.model.named_buffers())}
+        return {name: tensor for name, tensor in state.items() if name in own}
+    return dict(_once(state))
 
 
-def write_weights(policy: Policy, folder: Path) -> None:
+def whole_weights(policy: Policy) -> dict[str, Tensor]:
+    """The trained weights put together, where they are divided among processes, at the first of these.
+
+    All of them call this; the others get empty tensors. Weights that are not divided are the live ones.
+    """
+    return {name: whole_on_first(tensor) for name, tensor in trained_weights(policy).items()}
+
+
+def write_weights(policy: Policy, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
     """Write the trained weights into the folder of a checkpoint.
+
+    Args:
+        policy: whose weights they are.
+        folder: of the checkpoint.
+        weights: as `whole_weights` gives them, which is what they are by default.
 
     Raises:
         TrainingError: they hold numbers that are not finite; names the first tensor.
         OSError, SafetensorError: they cannot be written.
     """
-    weights = trained_weights(policy)
+    weights = whole_weights(policy) if weights is None else weights
     refuse_not_finite(weights)
-    if not policy.lora:
+    if policy.lora:
+        write_adapter(policy, folder / ADAPTER, weights)
+    else:
         save_file({name: each.contiguous() for name, each in weights.items()}, folder / WEIGHTS)
-        return
+
+
+def write_adapter(policy: Policy, folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write a LoRA adapter as PEFT does; the arguments are those of `write_weights`, `folder` the adapter's own."""
     model: Any = policy.model
+    named = (name.rpartition(".") for name in weights)
+    in_model = {f"{layer}.{POLICY}.{kind}": weights[f"{layer}.{kind}"] for layer, _, kind in named}
     with quiet():
         # PEFT would look the base up on the hub to decide whether to save embeddings.
-        model.save_pretrained(folder / ADAPTER, selected_adapters=[POLICY], save_embedding_layers=False)
-    (folder / ADAPTER / "README.md").unlink(missing_ok=True)  # an empty form
+        model.save_pretrained(
+            folder, selected_adapters=[POLICY], save_embedding_layers=False, state_dict=in_model
+        )
+    (folder / "README.md").unlink(missing_ok=True)  # an empty form
 
 
 def read_weights(policy: Policy, folder: Path) -> None:
@@ -70,7 +97,7 @@ def read_weights(policy: Policy, folder: Path) -> None:
     _refuse_other(saved, own, folder, policy.name)
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(saved[name])
+            tensor.copy_(divided_as(tensor, saved[name]))
 
 
 @torch.no_grad()

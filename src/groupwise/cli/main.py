@@ -98,11 +98,15 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         code = _verb_of(words)
         sys.stdout.flush()
-        return code
     except BaseException as error:
         if debug and not isinstance(error, BrokenPipeError):
             print(without_secrets("".join(traceback.format_exception(error))), file=sys.stderr, end="")
-        return _told(error)
+        code = _told(error)
+    if "groupwise.training.distributed" in sys.modules:
+        from groupwise.training.distributed import leave
+
+        leave(code)
+    return code
 
 
 def _verb_of(words: Sequence[str]) -> int:
@@ -122,9 +126,9 @@ def _told(error: BaseException) -> int:
     """Say in one line what happened, and give the exit code."""
     match error:
         case GroupwiseError():
-            return _say(f"error: {error}", 2)
+            return 2 if error.told else _say(f"error: {error}", 2)
         case Stopped():
-            return _say(f"stopped: {error}", 130)
+            return 130 if error.told else _say(f"stopped: {error}", 130)
         case KeyboardInterrupt() | typer.Abort():
             return _say("stopped before anything was written", 130)
         case BrokenPipeError():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,6 +44,15 @@ def train(
             show_default=False,
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Train with so many processes on this machine, one for each GPU; see docs/scaling.md.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train a model, or go on with a run.
 
@@ -60,21 +71,59 @@ def train(
         words.insert(0, config)  # the first word is a setting too
     if resume is None and checkpoint is not None:
         raise ConfigError("--checkpoint goes with --resume, which names the run that it is of")
+    if config is None and resume is None:
+        raise ConfigError(
+            "name a configuration (CONFIG), or give --resume with a run folder; `groupwise train --help` tells more"
+        )
+    if processes is not None and processes > 1:
+        raise typer.Exit(_launched(processes, config, words, resume, checkpoint))
     resumed = None
     if resume is not None:
         from groupwise.training.resume import open_run
 
         loaded, resumed = open_run(resume, words, checkpoint=checkpoint)
-    elif config is None:
-        raise ConfigError(
-            "name a configuration (CONFIG), or give --resume with a run folder; `groupwise train --help` tells more"
-        )
     else:
+        assert config is not None
         loaded = load(config, words)
     lines = (_on_pairs if loaded.config.method == "dpo" else _on_rollouts)(loaded, resumed)
-    print()
-    for line in lines:
+    for line in ["", *lines] if lines else []:
         print(line)
+
+
+def _launched(
+    processes: int, config: str | None, words: Sequence[str], resume: str | None, checkpoint: str | None
+) -> int:
+    """The exit code of the same command in several processes. What can be found wrong before is told once."""
+    import os
+
+    from groupwise.config import load
+    from groupwise.records.run_folder import reopen
+    from groupwise.training.launch import launch
+
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise ConfigError(
+            "--processes starts processes of its own, but a launcher has started this one (WORLD_SIZE is "
+            f"{os.environ['WORLD_SIZE']}); leave --processes out"
+        )
+    if resume is not None:
+        source = str(reopen(Path(resume)).config_file)
+        command = [
+            "train",
+            "--resume",
+            resume,
+            *(() if checkpoint is None else ("--checkpoint", checkpoint)),
+            *words,
+        ]
+    else:
+        assert config is not None
+        source, command = config, ["train", config, *words]
+    settings = load(source, words).config
+    if settings.method == "dpo":
+        raise ConfigError("method dpo trains in one process; leave --processes out")
+    code = launch(command, processes, grace_seconds=settings.checkpoint.grace_seconds)
+    if code == 130:
+        raise Stopped(told=True)
+    return code
 
 
 def _on_rollouts(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
@@ -88,8 +137,9 @@ def _on_rollouts(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
         run = assemble(read_inputs(loaded)) if resumed is None else start.resume(loaded, resumed)
         result = loop.train(run)
     except KeyboardInterrupt as error:
-        raise Stopped(_left(run, clean=isinstance(error, Interrupted))) from None
-    return ending(run, result)
+        told = run is not None and not run.ranks.first
+        raise Stopped(_left(run, clean=isinstance(error, Interrupted)), told=told) from None
+    return ending(run, result) if run.ranks.first else []
 
 
 def _on_pairs(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:

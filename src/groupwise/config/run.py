@@ -10,6 +10,7 @@ from groupwise.config import presets
 from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.critic import CriticConfig
+from groupwise.config.distributed import DistributedConfig
 from groupwise.config.dpo import DpoConfig
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.health import HealthConfig
@@ -70,6 +71,9 @@ class RunConfig(Section):
     )
     dpo: DpoConfig = Field(default=DpoConfig(), description="Preference pairs, with method dpo.")
     training: TrainingConfig = Field(default=TrainingConfig(), description="Updates.")
+    distributed: DistributedConfig = Field(
+        default=DistributedConfig(), description="How several processes share the work."
+    )
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="Held-out evaluation.")
     checkpoint: CheckpointConfig = Field(
         default=CheckpointConfig(), description="What a run is resumed from."
@@ -107,6 +111,7 @@ class RunConfig(Section):
             self._teaching,
             self._lengths,
             self._evaluation,
+            self._distributed,
             self._actions,
         ):
             check()
@@ -242,6 +247,13 @@ class RunConfig(Section):
             raise ValueError(
                 f"evaluate.samples is {self.evaluate.samples}, but at temperature 0 all samples are the same; "
                 "set evaluate.temperature above 0 or samples to 1"
+            )
+
+    def _distributed(self) -> None:
+        if self.distributed.strategy == "fsdp2" and self.training.compile:
+            raise ValueError(
+                "training.compile is on, but compiled layers do not bring divided weights together "
+                "(distributed.strategy is fsdp2); turn one of the two off"
             )
 
     def _actions(self) -> None:

@@ -7,7 +7,8 @@ a time with a backward pass of its own, which computes each chunk's logits again
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +18,11 @@ from torch import Tensor
 from groupwise.model import attention
 from groupwise.model.precision import exactly, rounded
 from groupwise.model.shared_prefix import Family, PackedFamilies, pack
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from groupwise.model.sharding import Shards
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once: 16.8 million, 64 MB in float32."""
@@ -185,6 +191,8 @@ class TokenLogprobs:
                 # Ours called plainly is SDPA, which lacks what some models need: soft caps, attention sinks.
                 causal.set_attn_implementation(own_attention)
         self.precision = precision
+        self.shards: Shards | None = None
+        """Where the weights are divided among processes; None where they are all here."""
         if compiled:
             self._trained = torch.compile(self.backbone, dynamic=True)
 
@@ -192,6 +200,20 @@ class TokenLogprobs:
     def shared(self) -> bool:
         """True when each prompt is computed once."""
         return self.notice is None
+
+    def divide(self, mesh: DeviceMesh) -> Shards:
+        """Divide the weights among the processes of a mesh, all of which do so; see `model/sharding.py`.
+
+        From then on every process scores with gradient equally often, and without gradient inside `gathered` alone.
+        """
+        from groupwise.model.sharding import Shards  # half a second, for those who have several processes
+
+        self.shards = Shards(self.model, self.backbone, mesh)
+        return self.shards
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """Inside, all weights are here, for work without gradient. Every process that has a part of them enters it."""
+        return nullcontext() if self.shards is None else self.shards.gathered()
 
     def __call__(self, families: Sequence[Family], *, temperature: float) -> tuple[Tensor, Tensor]:
         """Log-prob and entropy of every response token, in the order of families, responses and tokens.
@@ -203,6 +225,11 @@ class TokenLogprobs:
         Returns:
             Shape [M] each, nats, with gradient where enabled.
         """
+        if self.shards is not None and torch.is_grad_enabled():
+            return self.shards(self._scored, families, temperature)
+        return self._scored(families, temperature)
+
+    def _scored(self, families: Sequence[Family], temperature: float) -> tuple[Tensor, Tensor]:
         if self.shared:
             return self._shared(families, temperature, 0)
         if self.whole_logits:
@@ -338,7 +365,8 @@ def plain_logprobs(
     logprobs_MV = (picked.to(torch.promote_types(picked.dtype, torch.float32)) / temperature).log_softmax(-1)
     targets_M = _targets(families, picked.device)
     entropy_M = -(logprobs_MV.exp() * logprobs_MV).sum(-1)
-    return logprobs_MV.gather(1, targets_M[:, None])[:, 0], entropy_M
+    # Not a view, which a divided model must not give: torch warns of it.
+    return logprobs_MV.gather(1, targets_M[:, None])[:, 0].clone(), entropy_M
 
 
 def _padded(families: Sequence[Family], model: torch.nn.Module) -> dict[str, Any]:

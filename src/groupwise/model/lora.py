@@ -24,6 +24,7 @@ from groupwise import registry
 from groupwise.config.model import LoraConfig
 from groupwise.errors import CheckpointError, ConfigError, ModelError
 from groupwise.model.reading import reading
+from groupwise.model.sharding import whole, whole_state
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -115,7 +116,8 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
 
     Layers are copied one at a time and merged in the copy, so the base in memory stays as it is, bit for bit, however
     often this is called; adding an adapter and subtracting it again would leave rounding behind. Merged layers are on
-    the CPU; all other tensors are the model's own.
+    the CPU; all other tensors are the model's own. Where weights are divided among processes, all of them call this,
+    and the first one's tensors are whole.
 
     Raises:
         CheckpointError: the adapter holds numbers that are not finite.
@@ -124,11 +126,14 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
     layers = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
     weights = {
         name: tensor
-        for name, tensor in base.state_dict().items()
+        for name, tensor in whole_state(base).items()
         if not any(name.startswith(f"{layer}.") for layer in layers)
     }
     for name, layer in layers.items():
         merged = copy.deepcopy(layer)
+        for module in merged.modules():
+            for key, parameter in module.named_parameters(recurse=False):
+                module.register_parameter(key, torch.nn.Parameter(whole(parameter.detach()), False))
         try:
             merged.merge(safe_merge=True, adapter_names=[POLICY])
         except ValueError as error:

@@ -93,11 +93,11 @@ class InProcessEngine:
         try:
             laid_out = sampling_weights(
                 model,
-                rows=len(prompts) * every if self._worth_packing(sampling) else None,
+                rows=len(prompts) * every if prompts and self._worth_packing(sampling) else None,
                 precision=self.scorer.precision,
                 exact=self.scorer.head,
             )
-            with torch.inference_mode(), laid_out:
+            with self.scorer.gathered(), torch.inference_mode(), laid_out:
                 for rows in self._chunks(prompts, sampling, every):
                     responses = _Responses(
                         [uniforms(seed, prompts[p].id, g, sampling.max_new_tokens) for p, g in rows],

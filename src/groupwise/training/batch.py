@@ -189,6 +189,29 @@ def split(
         yield part
 
 
+def divide(rows: Sequence[AnyResponse], count: int) -> list[list[AnyResponse]]:
+    """`count` parts of neighbouring rows, whole groups, as alike in tokens as they can be; some may be empty.
+
+    A group goes where its middle falls when all tokens are laid in a row and cut into equal lengths.
+
+    Args:
+        rows: in order; those of one prompt side by side.
+        count: parts.
+    """
+    parts: list[list[AnyResponse]] = [[] for _ in range(count)]
+    groups: list[list[AnyResponse]] = []
+    for row in rows:
+        if not groups or groups[-1][-1].prompt_ids is not row.prompt_ids:
+            groups.append([])
+        groups[-1].append(row)
+    sizes = [len(g[0].prompt_ids) + sum(len(row.rollout.token_ids_T) for row in g) for g in groups]
+    total, before = sum(sizes), 0
+    for group, size in zip(groups, sizes, strict=True):
+        parts[(2 * before + size) * count // (2 * total)] += group
+        before += size
+    return parts
+
+
 def families_of(rows: Sequence[Response]) -> list[Family]:
     """Neighbouring rows of one prompt as a family."""
     families: list[Family] = []

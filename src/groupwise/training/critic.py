@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from groupwise.records import Rollout
 from groupwise.records.health_file import Fault
 from groupwise.records.nouns import FloatArray
 from groupwise.training.advantages import Judged
-from groupwise.training.batch import AnyResponse, Row, families_of, split
+from groupwise.training.batch import AnyResponse, Row, divide, families_of, split
+from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.inputs import Inputs
 from groupwise.training.non_finite import Seen, explain
 from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
@@ -46,6 +48,7 @@ class ValueTrainer:
         *,
         steps: int,
         policy: torch.nn.Module,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Take the parts.
 
@@ -55,7 +58,9 @@ class ValueTrainer:
             training: optimiser, schedule, and the limits of a forward pass, which are the policy's.
             steps: of the run.
             policy: to compare the memory with.
+            ranks: who share the work.
         """
+        self.ranks = ranks
         self.critic = critic
         self.config = config
         self.steps = steps
@@ -115,10 +120,10 @@ class ValueTrainer:
         scored: list[FloatArray] = []
         self.critic.eval()
         with torch.no_grad():
-            for part in self._parts(responses):
+            for part in self._parts(self._share(responses)):
                 values_M = self.critic(families_of(part)).float().cpu().numpy()
                 scored += np.split(values_M, np.cumsum([len(r.rollout.token_ids_T) for r in part])[:-1])
-        following = iter(scored)
+        following = chain.from_iterable(self.ranks.gather(scored))
         return [
             tuple(
                 next(following)
@@ -130,7 +135,7 @@ class ValueTrainer:
         ]
 
     def update(self, rows: Sequence[Row]) -> dict[str, Metric]:
-        """One optimiser step on the mean loss over the trained tokens of an optimiser batch.
+        """One optimiser step on the mean loss over the trained tokens of an optimiser batch, shared among the ranks.
 
         Raises:
             TrainingError: the loss or gradient was not finite `max_bad_steps` times in a row.
@@ -141,19 +146,30 @@ class ValueTrainer:
         loss = 0.0
         measured: list[dict[str, Metric]] = []
         seen: list[Seen] = []
-        for part in self._parts(rows):
+        for part in self._parts(self._share(rows)):
             with torch.enable_grad():
                 share, metrics, values_M = self._loss(part, total)
                 torch.autograd.backward(share)
             loss += float(share.detach())
             measured.append(metrics)
             seen.append(_seen(part, values_M))
-        applied = self.guard.apply(loss, functools.partial(explain, seen))
-        metrics = combine(measured)
+        gathered = self.ranks.gather((loss, combine(measured), self.optimizer.has_gradient))
+        self.optimizer.add_up(
+            self.ranks.add_up, [any(has) for has in zip(*(g[2] for g in gathered), strict=True)]
+        )
+        loss, metrics = sum(each for each, _, _ in gathered), combine(each for _, each, _ in gathered)
+        applied = self.guard.apply(loss, functools.partial(self._explain, seen))
         metrics["critic/skipped_updates"] = applied["training/skipped_updates"]
         if "grad/norm" in applied:
             metrics["critic/grad_norm"] = applied["grad/norm"]
         return metrics
+
+    def _explain(self, seen: Sequence[Seen], loss: float, norm: float, gradients: Sequence[str]) -> Fault:
+        faults = self.ranks.gather(explain(seen, loss, norm, gradients))
+        return next((fault for fault in faults if fault.offenders), faults[0])
+
+    def _share(self, rows: Sequence[AnyResponse]) -> list[AnyResponse]:
+        return divide(rows, self.ranks.count)[self.ranks.number]
 
     def _parts(self, rows: Sequence[AnyResponse]) -> Iterator[list[AnyResponse]]:
         return split(
@@ -219,6 +235,7 @@ def value_trainer(
     *,
     steps: int,
     longest_tokens: int,
+    ranks: Ranks = ALONE,
 ) -> ValueTrainer | None:
     """The critic of a run; None where its advantage asks for no values.
 
@@ -229,6 +246,7 @@ def value_trainer(
         notices: what people are told at the start; a sentence on the critic is added.
         steps: of the run.
         longest_tokens: longest prompt and response together.
+        ranks: who share the work.
 
     Raises:
         ConfigError: the warm-up leaves the policy no step.
@@ -242,7 +260,9 @@ def value_trainer(
             "never be trained; lower it"
         )
     critic = build_critic(policy, scorer, config.critic, longest_tokens=longest_tokens)
-    trainer = ValueTrainer(critic, config.critic, config.training, steps=steps, policy=policy.model)
+    trainer = ValueTrainer(
+        critic, config.critic, config.training, steps=steps, policy=policy.model, ranks=ranks
+    )
     notices.append(trainer.introduced())
     return trainer
 

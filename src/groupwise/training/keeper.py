@@ -27,6 +27,7 @@ from groupwise.health.metric import Metric
 from groupwise.health.watch import Watch
 from groupwise.model.load import Policy
 from groupwise.records.run_folder import RunFolder
+from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.in_use import BatchInUse
 from groupwise.training.signals import Break, Interrupted, Requests
 
@@ -43,7 +44,7 @@ class _Snapshot:
 
 
 class Keeper:
-    """Where a run stands, and what is on disk of it.
+    """Where a run stands, and what is on disk of it. Several ranks stand in the same place, and the first writes.
 
     Attributes:
         step: steps finished.
@@ -54,7 +55,13 @@ class Keeper:
     """
 
     def __init__(
-        self, folder: RunFolder, config: CheckpointConfig, policy: Policy, *, actions: Actions | None = None
+        self,
+        folder: RunFolder,
+        config: CheckpointConfig,
+        policy: Policy,
+        *,
+        actions: Actions | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Take the places; nothing is written yet.
 
@@ -63,7 +70,9 @@ class Keeper:
             config: when checkpoints are written, and which stay.
             policy: whose weights they hold.
             actions: that may go back to one, for which two healthy ones stay, and that of the start holds weights.
+            ranks: who train together.
         """
+        self._ranks = ranks
         self.step = 0
         self.batch: BatchInUse | None = None
         self.saved: Position | None = None
@@ -143,10 +152,10 @@ class Keeper:
             batch=batch,
         )
         self._snapshot = snapshot
-        stop = self._requests.stop == "update" or (self._requests.stop == "step" and batch is None)
+        stop, due = self._agreed(snapshot.position)
         if stop or self.saved is None or self._ill is not None or self._gone_back:
             self._save(snapshot)
-        elif self._due(snapshot.position):
+        elif due:
             try:
                 self._save(snapshot)
             except CheckpointError as error:
@@ -159,7 +168,7 @@ class Keeper:
         self._gone_back = False
         if stop:
             raise Interrupted
-        self._requests.may_break = True
+        self._requests.may_break = self._ranks.alone  # else the others would wait for this one
 
     def finished(self, step: int, metrics: Mapping[str, Metric], watch: Watch) -> None:
         """A step is finished and recorded, with such metrics, and watched."""
@@ -179,8 +188,10 @@ class Keeper:
         Of those that are written by count of steps, and not by the clock, so that a run that is repeated goes back to
         the same; healthy when they were written, and whole.
         """
-        if self._back_every is None:
-            return []
+        return [] if self._back_every is None else self._ranks.from_first(self._healthy_steps)
+
+    def _healthy_steps(self) -> list[int]:
+        assert self._back_every is not None
         steps = []
         for position, path in healthy_checkpoints(self._folder.checkpoints_dir, every=self._back_every):
             try:
@@ -200,6 +211,13 @@ class Keeper:
         if self._config.save and self._snapshot is not None:
             self._save(self._snapshot)
 
+    def _agreed(self, position: Position) -> tuple[bool, bool]:
+        """Whether the run is to end here, which any rank may have been asked for, and whether a checkpoint is due,
+        which the first one's clock says."""
+        heard = self._ranks.gather((self._requests.stop, self._due(position)))
+        asked = {request for request, _ in heard}
+        return "update" in asked or ("step" in asked and position.update == 0), heard[0][1]
+
     def _due(self, position: Position) -> bool:
         config = self._config
         every, minutes = config.every_steps, config.every_minutes
@@ -212,12 +230,7 @@ class Keeper:
             return
         root = self._folder.checkpoints_dir
         start = snapshot.position == Position(0)
-        if start:  # better refused now than after hours
-            refuse_without_space(root, space_needed(self._policy))
-        remove_leftovers(root)
-        if self._folder.metrics_file.exists():
-            with self._folder.metrics_file.open("rb") as file:
-                os.fsync(file.fileno())  # the checkpoint counts on these lines, also after the loss of power
+        self._ranks.from_first(lambda: self._make_ready(start))
         save_checkpoint(
             root,
             snapshot.position,
@@ -226,6 +239,17 @@ class Keeper:
             batch=None if snapshot.batch is None else snapshot.batch.groups,
             metric=self._metric if snapshot.batch is None else None,
             healthy=self.healthy,
+            by=self._ranks.from_first,
         )
         self.saved, self._saved_at, self._new_best = snapshot.position, time.monotonic(), False
-        rotate(root, keep_last=self._config.keep_last, back_every=self._back_every)
+        if self._ranks.first:
+            rotate(root, keep_last=self._config.keep_last, back_every=self._back_every)
+
+    def _make_ready(self, start: bool) -> None:
+        root = self._folder.checkpoints_dir
+        if start:  # better refused now than after hours
+            refuse_without_space(root, space_needed(self._policy))
+        remove_leftovers(root)
+        if self._folder.metrics_file.exists():
+            with self._folder.metrics_file.open("rb") as file:
+                os.fsync(file.fileno())  # the checkpoint counts on these lines, also after the loss of power

@@ -54,7 +54,7 @@ def train(run: Run) -> Result:
         acted = run.recorder.write(StepRecord(step=step, groups=groups, metrics=metrics))
         lines.append({"step": step, **metrics, **acted})
 
-    with run.keeper.watching(), closing(run.engine), run.recorder:
+    with run.ranks.contact(), run.keeper.watching(), closing(run.engine), run.recorder:
         run.keeper.border(run.parts, run.keeper.batch)
         if not lines and run.held_out and run.config.evaluate.at_start:
             record(0, values(evaluation(run, 0)))
@@ -74,7 +74,7 @@ def train(run: Run) -> Result:
             run.keeper.border(run.parts)
         run.keeper.end()
         if run.config.run.save_model:
-            save_model(run.policy, run.folder.model_dir)
+            save_model(run.policy, run.folder.model_dir, by=run.ranks.from_first)
     return Result(folder=run.folder.path, metrics=lines)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import BaseFileLock
 from rich.console import Console
 
 from groupwise.config import LoadedConfig, yaml
@@ -14,6 +15,7 @@ from groupwise.config.keys import leaves
 from groupwise.health.watch import watch_of
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
+from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed
 from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
@@ -27,8 +29,9 @@ def open_recorder(
     console: Console | None,
     origin: Mapping[str, Any],
     resumed: Resumed | None = None,
+    ranks: Ranks = ALONE,
 ) -> Recorder:
-    """The run folder with its configuration and manifest, and the sinks.
+    """The run folder with its configuration and manifest, and the sinks. The first of several ranks opens it.
 
     Args:
         loaded: the configuration.
@@ -37,12 +40,34 @@ def open_recorder(
         console: where they and the steps are told; a plain one by default.
         origin: where data and rewards came from, as keywords of `write_manifest`.
         resumed: the run that is gone on with; None for a new one.
+        ranks: who train together.
     """
+    recorder: Recorder | None = None
+
+    def opened() -> RunFolder:
+        nonlocal recorder
+        recorder = _opened(loaded, steps, notices, console, resumed, ranks, origin)
+        return recorder.folder
+
+    folder = ranks.from_first(opened)
+    watch = watch_of(loaded.config, base=loaded.base)
+    return recorder or Recorder(folder, (), save_rollouts=False, watch=watch, ranks=ranks)
+
+
+def _opened(
+    loaded: LoadedConfig,
+    steps: int,
+    notices: Sequence[str],
+    console: Console | None,
+    resumed: Resumed | None,
+    ranks: Ranks,
+    origin: Mapping[str, Any],
+) -> Recorder:
     config = loaded.config.run
     console = console or Console(highlight=False, soft_wrap=True)
     if resumed is None:
         folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
-        held = lock(folder)
+        held: BaseFileLock | None = lock(folder)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
         write_config(folder, loaded)
     else:
@@ -59,7 +84,9 @@ def open_recorder(
         sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
     say = terminal.say if "terminal" in config.sinks else None
     watch = watch_of(loaded.config, base=loaded.base)
-    return Recorder(folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch)
+    return Recorder(
+        folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch, ranks=ranks
+    )
 
 
 def write_config(folder: RunFolder, loaded: LoadedConfig) -> None:

@@ -68,7 +68,7 @@ class ReferenceProbe:
         training = scorer.model.training
         scorer.model.eval()
         try:
-            with torch.no_grad(), weights():
+            with torch.no_grad(), weights(), scorer.gathered():
                 found_M, _ = scorer(self._families, temperature=1.0)
         finally:
             scorer.model.train(training)

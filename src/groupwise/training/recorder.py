@@ -17,13 +17,14 @@ from groupwise.records.metrics_file import MetricsFile, read_metrics
 from groupwise.records.replace import replace_file
 from groupwise.records.rollout_file import write_rollouts
 from groupwise.records.run_folder import RunFolder
+from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.sinks import Sink
 
 _SAMPLES = 8
 
 
 class Recorder:
-    """metrics.jsonl and the rollout files always, the sinks beside them."""
+    """metrics.jsonl and the rollout files always, the sinks beside them. Of several ranks the first writes them."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Recorder:
         say: Callable[[str], None] | None = None,
         held: BaseFileLock | None = None,
         watch: Watch | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Open the files of a run folder.
 
@@ -44,17 +46,19 @@ class Recorder:
             say: shows a sentence to whoever watches the run.
             held: the lock on the folder, released at the end.
             watch: makes the health checks on each step that is written; None for none.
+            ranks: who see the same metrics.
         """
         self.folder = folder
+        self._ranks = ranks
         self._held = held
         self.sinks = sinks
         self.save_rollouts = save_rollouts
         self._say = say
         self._said: set[str] = set()
         self._step = 0
-        self.metrics = MetricsFile(folder.metrics_file)
+        self.metrics = MetricsFile(folder.metrics_file) if ranks.first else None
         self.watch = watch or Watch({}, Facts())
-        self.watch.write, self.watch.say = self._event, say
+        self.watch.write, self.watch.say = self._event if ranks.first else None, say
 
     def notice(self, kind: str, sentence: str) -> None:
         """Tell whoever watches, once for each kind."""
@@ -64,6 +68,8 @@ class Recorder:
 
     def fault(self, fault: Fault) -> None:
         """Record why an update of the step in progress is skipped, and tell whoever watches."""
+        if not self._ranks.first:
+            return
         with HealthFile(self.folder.health_file) as file:
             file.append(self._step + 1, fault)
         if self._say is not None:
@@ -80,7 +86,7 @@ class Recorder:
         """How long the files that grow are, and the last step in them."""
         health = self.folder.health_file
         return {
-            "metrics_bytes": self.metrics.size_bytes,
+            "metrics_bytes": 0 if self.metrics is None else self.metrics.size_bytes,
             "health_bytes": health.stat().st_size if health.exists() else 0,
             "step": self._step,
         }
@@ -91,41 +97,55 @@ class Recorder:
         Raises:
             RunFolderError: metrics.jsonl has lost lines, or something cannot be removed.
         """
-        self.metrics.cut(state["metrics_bytes"])
+        self._step = state["step"]
+        self._ranks.from_first(lambda: self._cut(state))
+        self.watch.remember(self.lines())
+
+    def _cut(self, state: Mapping[str, int]) -> None:
+        if self.metrics is not None:
+            self.metrics.cut(state["metrics_bytes"])
         if self.folder.health_file.exists():
             with HealthFile(self.folder.health_file) as file:
                 file.cut(state["health_bytes"])
-        self._step = state["step"]
-        self.folder.remove_after(self._step)
-        self.watch.remember(self.lines())
+        self.folder.remove_after(state["step"])
 
     def lines(self) -> list[dict[str, float]]:
         """The metrics recorded so far."""
-        return read_metrics(self.metrics.path)
+        return self._ranks.from_first(lambda: read_metrics(self.folder.metrics_file))
 
     def write(self, record: StepRecord) -> dict[str, float]:
         """Write one step: rollouts first, so that a line of metrics always has its rollouts.
 
+        What the first rank writes is what every rank's health checks see, so that they find and do the same.
+
         Returns:
             The metrics of what findings did to the run, which are in the line as well.
         """
+        metrics, seconds = self._ranks.from_first(lambda: self._begun(record))
+        self._step = record.step
+        self.watch.look({"step": record.step, **metrics}, record.groups)
+        acted = self.watch.act()
+        line = {**metrics, **acted, "time/record_seconds": seconds}
+        self._ranks.from_first(lambda: self._log(record.step, line))
+        return acted
+
+    def _begun(self, record: StepRecord) -> tuple[dict[str, float], float]:
+        """Its metrics, and what writing its rollouts took."""
         started = time.perf_counter()
         if self.save_rollouts and record.groups:
             write_rollouts(self.folder.rollout_file(record.step), record.groups, step=record.step)
-        self._step = record.step
-        taken = time.perf_counter() - started
-        self.watch.look({"step": record.step, **record.metrics}, record.groups)
-        acted = self.watch.act()
-        self._log(record.step, {**record.metrics, **acted, "time/record_seconds": taken})
-        return acted
+        return dict(record.metrics), time.perf_counter() - started
 
     def _log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.metrics.append(step, metrics)
+        if self.metrics is not None:
+            self.metrics.append(step, metrics)
         for sink in self.sinks:
             sink.write(step, metrics)
 
     def samples(self, step: int, groups: Sequence[Group]) -> None:
         """A few rollouts as text for people."""
+        if not self._ranks.first:
+            return
         blocks = []
         for group in groups[:_SAMPLES]:
             for rollout, verdict in zip(group.rollouts_G[:1], group.verdicts_G[:1], strict=True):
@@ -144,7 +164,8 @@ class Recorder:
                 stack.callback(self._held.release)
             for sink in self.sinks:
                 stack.callback(sink.close)
-            stack.callback(self.metrics.close)
+            if self.metrics is not None:
+                stack.callback(self.metrics.close)
 
     def __enter__(self) -> Recorder:
         return self

@@ -26,6 +26,7 @@ from groupwise.records.run_folder import (
     reopen,
     versions,
 )
+from groupwise.training.distributed import ALONE, Ranks, join
 from groupwise.training.in_use import BatchInUse
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "rollout.pack_weights": "speed and last bits only",
     "model.device": "another machine computes other last bits",
     "model.attention": "speed and last bits only",
+    "distributed.*": "memory, speed and last bits only, as is the number of processes",
     "evaluate.*": "from the next evaluation on",
     "checkpoint.*": "from the next checkpoint on",
     "health.*": "from the next step on",
@@ -68,8 +70,8 @@ class Resumed:
 
     folder: RunFolder
     """Where it is."""
-    held: BaseFileLock
-    """The lock on it."""
+    held: BaseFileLock | None
+    """The lock on it, which the first of several ranks holds."""
     checkpoint: Checkpoint
     """From where."""
     chosen: bool
@@ -87,7 +89,8 @@ class Resumed:
         try:
             yield
         except BaseException:
-            self.held.release()
+            if self.held is not None:
+                self.held.release()
             raise
 
 
@@ -114,12 +117,16 @@ def open_run(
     words = list(overrides)
     now = load(folder.config_file, words) if words else before
     changed = _changes(before, now)
-    held = lock(folder)
+    ranks = join(now.config.distributed)
+    held = ranks.only_first(lambda: lock(folder))
     try:
         notices: list[str] = []
-        found = find_checkpoint(folder.checkpoints_dir, checkpoint, say=notices.append)
+        found = ranks.from_first(
+            lambda: find_checkpoint(folder.checkpoints_dir, checkpoint, say=notices.append)
+        )
     except BaseException:
-        held.release()
+        if held is not None:
+            held.release()
         raise
     batch = ", with the rollouts of the batch in use" if found.position.update else ""
     notices.append(f"resumed from the checkpoint of {found.position}{batch}")
@@ -214,34 +221,43 @@ class Resumable(Protocol):
         ...
 
 
-def take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt] = ()) -> None:
+def take_up(
+    run: Resumable, resumed: Resumed, prompts: Sequence[Prompt] = (), *, ranks: Ranks = ALONE
+) -> None:
     """Put a run in the state of the checkpoint, and remove what came after it.
 
     Args:
         run: just assembled.
         resumed: what it is gone on with from.
         prompts: of the run, for a batch that was in use.
+        ranks: who take it up together; all of them read the checkpoint.
 
     Raises:
         CheckpointError: the checkpoint is of another model or run; nothing was removed.
     """
     try:
-        _take_up(run, resumed, prompts)
+        _take_up(run, resumed, prompts, ranks)
     except BaseException:
         run.recorder.close()
         raise
 
 
-def _take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt]) -> None:
-    from groupwise.training.opening import write_config
-
-    checkpoint, folder = resumed.checkpoint, resumed.folder
+def _take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt], ranks: Ranks) -> None:
+    checkpoint = resumed.checkpoint
     states = read_parts(checkpoint)
     groups = read_batch(checkpoint)
     batch = None if groups is None else BatchInUse.of(states["keeper"]["batch"], groups, prompts)
     restore(checkpoint, states, policy=run.policy, parts=run.parts)
     run.keeper.batch = batch
     run.keeper.saved = checkpoint.position
+    ranks.from_first(lambda: _put_in_order(resumed))
+
+
+def _put_in_order(resumed: Resumed) -> None:
+    """Remove what came after the checkpoint, and note the resumption."""
+    from groupwise.training.opening import write_config
+
+    checkpoint, folder = resumed.checkpoint, resumed.folder
     remove_leftovers(folder.checkpoints_dir)
     for path in checkpoint.damaged:
         _put_aside(path)

@@ -23,7 +23,8 @@ def go_back(run: Run) -> None:
     if step is None:
         return
     root = run.folder.checkpoints_dir
-    checkpoint = find_checkpoint(root, Position(step).folder, say=lambda sentence: None)
+    name = Position(step).folder
+    checkpoint = run.ranks.from_first(lambda: find_checkpoint(root, name, say=lambda sentence: None))
     states = read_parts(checkpoint)
     read_weights(run.policy, checkpoint.folder)
     for name in LEARNED:

@@ -34,6 +34,7 @@ from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.training.advantages import penalised
 from groupwise.training.batch import Row as BatchRow
 from groupwise.training.critic import ValueTrainer, value_trainer
+from groupwise.training.distributed import ALONE, Ranks, join
 from groupwise.training.inputs import Inputs
 from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
@@ -42,6 +43,7 @@ from groupwise.training.probe import ReferenceProbe
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, take_up
 from groupwise.training.schedules import KLController, Temperature
+from groupwise.training.sharing import SharedEngine, share_model
 from groupwise.training.step import Forward, Updater
 from groupwise.training.weights import Optimizer, learning_rate
 
@@ -94,6 +96,8 @@ class Run:
     """Writes the records."""
     keeper: Keeper
     """Where the run stands, and its checkpoints."""
+    ranks: Ranks
+    """Who train together."""
 
     @property
     def config(self) -> RunConfig:
@@ -190,8 +194,10 @@ class Run:
         """The rewards, told which step it is and whether they become advantages."""
 
         def scored(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
-            verdicts = self.inputs.rewards.score(
-                prompts, rollouts, step=step, max_steps=self.steps, training=training
+            verdicts = self.ranks.from_first(
+                lambda: self.inputs.rewards.score(
+                    prompts, rollouts, step=step, max_steps=self.steps, training=training
+                )
             )
             if not training:
                 return verdicts
@@ -226,32 +232,30 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
     """
     config = inputs.config
+    ranks = join(config.distributed)
     if resumed is None:
-        refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
+        given = Path(config.run.dir) if config.run.dir else None
+        ranks.from_first(lambda: refuse(given, overwrite=config.run.overwrite))
     policy = _policy(inputs)
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config, policy)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices += warnings(config).values()
-    notices.append(introduced(policy, scorer))
+    notices += [introduced(policy, scorer), *ranks.introduced(policy.device)]
     at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
-    engine = InProcessEngine(
-        policy,
-        scorer,
-        cache_megabytes=config.rollout.cache_megabytes,
-        pack_weights=config.rollout.pack_weights,
-    )
+    engine = _engine(config, policy, scorer, ranks)
     order = order_of(config, prompts, config.rollout.prompts_per_step)
     steps = steps_of(config, order)
-    optimizer = Optimizer(policy.model, config.training)
     temperature = Temperature(config.rollout)
-    forward = forward_of(scorer, config, temperature)
+    forward = forward_of(scorer, config, temperature, ranks)
     sampling = Sampling.of(config.rollout)
     sampler_serves = old_is_sampler(config.objective, engine, sampling)
     reference_forward, reference_weights = _reference(config, policy, forward, longest)
-    critic = value_trainer(inputs, policy, scorer, notices, steps=steps, longest_tokens=longest)
+    critic = value_trainer(inputs, policy, scorer, notices, steps=steps, longest_tokens=longest, ranks=ranks)
+    notices += share_model(ranks, inputs, policy, prompts, forward, reference_forward)
+    optimizer = Optimizer(policy.model, config.training)
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
-    recorder = _recorder(inputs, steps, notices, console, resumed)
+    recorder = _recorder(inputs, steps, notices, console, resumed, ranks)
     run = Run(
         inputs=inputs,
         policy=policy,
@@ -286,13 +290,27 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         temperature=temperature,
         critic=None if critic is None else critic.reporting(recorder.fault),
         recorder=recorder,
-        keeper=Keeper(recorder.folder, config.checkpoint, policy, actions=recorder.watch.actions),
+        keeper=Keeper(
+            recorder.folder, config.checkpoint, policy, actions=recorder.watch.actions, ranks=ranks
+        ),
+        ranks=ranks,
     )
     ProcessRandomness().seed(config.run.seed)
     if resumed is not None:
-        take_up(run, resumed, prompts)
+        take_up(run, resumed, prompts, ranks=ranks)
         engine.load_weights(run.updater.updates, policy.model)
     return run
+
+
+def _engine(config: RunConfig, policy: Policy, scorer: TokenLogprobs, ranks: Ranks) -> Engine:
+    """What samples: the policy itself, each rank its own prompts."""
+    own = InProcessEngine(
+        policy,
+        scorer,
+        cache_megabytes=config.rollout.cache_megabytes,
+        pack_weights=config.rollout.pack_weights,
+    )
+    return SharedEngine(own, ranks)
 
 
 def order_of(config: RunConfig, prompts: Sequence[Prompt], per_step: int) -> PromptOrder:
@@ -341,7 +359,7 @@ def _reference(
     if reference.model is policy.model:
         return forward, reference.weights
     own = reference_scorer(reference, policy, forward.scorer, longest_tokens)
-    return forward_of(own, config, forward.temperature), reference.weights
+    return forward_of(own, config, forward.temperature, forward.ranks), reference.weights
 
 
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:
@@ -449,7 +467,12 @@ def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt]
 
 
 def _recorder(
-    inputs: Inputs, steps: int, notices: Sequence[str], console: Console | None, resumed: Resumed | None
+    inputs: Inputs,
+    steps: int,
+    notices: Sequence[str],
+    console: Console | None,
+    resumed: Resumed | None,
+    ranks: Ranks,
 ) -> Recorder:
     return open_recorder(
         inputs.loaded,
@@ -458,10 +481,13 @@ def _recorder(
         console=console,
         origin=inputs.origin,
         resumed=resumed,
+        ranks=ranks,
     )
 
 
-def forward_of(scorer: TokenLogprobs, config: RunConfig, temperature: Temperature) -> Forward:
+def forward_of(
+    scorer: TokenLogprobs, config: RunConfig, temperature: Temperature, ranks: Ranks = ALONE
+) -> Forward:
     """A model's forward pass within the configured limits."""
     return Forward(
         scorer=scorer,
@@ -469,4 +495,5 @@ def forward_of(scorer: TokenLogprobs, config: RunConfig, temperature: Temperatur
         tokens=config.training.micro_batch_tokens,
         rollouts=config.training.micro_batch_rollouts,
         device=next(scorer.model.parameters()).device,
+        ranks=ranks,
     )

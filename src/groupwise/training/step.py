@@ -15,19 +15,23 @@ from numpy.typing import NDArray
 from groupwise.config.training import TrainingConfig
 from groupwise.health.metric import Largest, Mean, Metric, Smallest, Spread, Total, combine
 from groupwise.model.logprobs import TokenLogprobs
+from groupwise.model.shared_prefix import Family
 from groupwise.objective.loss import Objective, TokenTerms, policy_loss
 from groupwise.records import Rollout, TrainingGroup
 from groupwise.records.health_file import Fault
 from groupwise.training.batch import (
+    AnyResponse,
     MicroBatch,
     Response,
     Row,
+    divide,
     families_of,
     micro_batches,
     rows_of,
     split,
     weighted,
 )
+from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.non_finite import Seen, explain
 from groupwise.training.schedules import Temperature
 from groupwise.training.weights import GuardedStep, Optimizer
@@ -47,6 +51,30 @@ class Forward:
     """Rollouts per forward pass."""
     device: torch.device
     """Where the batch goes."""
+    ranks: Ranks = ALONE
+    """Who share the work."""
+
+    def share(self, rows: Sequence[AnyResponse]) -> list[AnyResponse]:
+        """Those of some responses that this rank computes; see `batch.divide`."""
+        return divide(rows, self.ranks.count)[self.ranks.number]
+
+    def idle_passes(self, rows: Sequence[Response]) -> int:
+        """How many passes with gradient this rank lacks to the one with most, where all have to make equally many."""
+        if not self.ranks.sharded:
+            return 0
+        shared = self.scorer.shared
+        passes = [
+            sum(1 for _ in split(part, tokens=self.tokens, rollouts=self.rollouts, shared=shared))
+            for part in divide(rows, self.ranks.count)
+        ]
+        return max(passes) - passes[self.ranks.number]
+
+    def idle(self, row: Response) -> None:
+        """A pass with gradient over one token of a response, which changes nothing."""
+        family = Family(prompt_ids=row.prompt_ids, responses=[row.rollout.token_ids_T[:1]])
+        with torch.enable_grad():
+            logprobs, _ = self.scorer([family], temperature=self.temperature.value)
+            torch.autograd.backward(0.0 * logprobs.sum())
 
     def micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         """Rows as micro-batches within the limits."""
@@ -71,21 +99,25 @@ class Forward:
 
 
 def score_responses(forward: Forward, responses: Sequence[Response]) -> list[NDArray[np.float32]]:
-    """Log-probs of every token of each response without gradient, shape [T] each, in the same micro-batches."""
+    """Log-probs of every token of each response without gradient, shape [T] each, in the same micro-batches.
+
+    Every rank computes its share, and knows all of them in the end.
+    """
     scored: list[NDArray[np.float32]] = []
+    mine = forward.share(responses)
     model = forward.scorer.model
     training = model.training
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), forward.scorer.gathered():
             shared = forward.scorer.shared
-            for part in split(responses, tokens=forward.tokens, rollouts=forward.rollouts, shared=shared):
+            for part in split(mine, tokens=forward.tokens, rollouts=forward.rollouts, shared=shared):
                 logprobs, _ = forward.scorer(families_of(part), temperature=forward.temperature.value)
                 ends = np.cumsum([len(r.rollout.token_ids_T) for r in part])[:-1]
                 scored += np.split(logprobs.float().cpu().numpy(), ends)
     finally:
         model.train(training)
-    return scored
+    return [one for of_rank in forward.ranks.gather(scored) for one in of_rank]
 
 
 class Updater:
@@ -149,7 +181,8 @@ class Updater:
                 sampler and trainer and nothing else.
 
         Rows that cannot move the policy (advantage 0, no KL and no entropy bonus) are not computed, which is exact,
-        but count in every divisor.
+        but count in every divisor. Every rank is given all rows, computes its share of them, and ends with the sum of
+        all gradients and the same metrics.
 
         Raises:
             TrainingError: the loss or gradient was not finite `max_bad_steps` times in a row.
@@ -162,8 +195,9 @@ class Updater:
         loss = 0.0
         parts: list[dict[str, Metric]] = []
         seen: list[Seen] = []
-        following = iter(computed)
-        for batch in self.forward.micro_batches(computed):
+        mine = self.forward.share(computed)
+        following = iter(mine)
+        for batch in self.forward.micro_batches(mine):
             with torch.enable_grad():  # whoever calls, and whatever a reward has switched off
                 terms, policy_logprobs_M = self._terms(batch)
                 terms.loss.backward()
@@ -173,14 +207,33 @@ class Updater:
             seen.append(_seen(batch, list(islice(following, batch.rollouts)), terms, policy_logprobs_M))
             if first:
                 parts.append(_gap(policy_logprobs_M - batch.sampler_logprobs_M))
-        metrics = combine(parts)
+        for _ in range(self.forward.idle_passes(computed)):
+            self.forward.idle(computed[0])
+        losses, measured = self._together(loss, parts)
+        loss, metrics = sum(losses), combine(measured)
         metrics["policy/loss"] = Mean(loss, 1)
         trained = sum(row.trainable_tokens for row in rows)
         # A row that is not computed has advantage 0: its surrogate is 0, and no clip takes its gradient away.
         for name in ("policy/token_loss", "clip/low_fraction", "clip/high_fraction"):
             if name in metrics:
                 metrics[name] = Mean(metrics[name].value * sum(r.trainable_tokens for r in computed), trained)
-        return metrics | self.guard.apply(loss, functools.partial(explain, seen))
+        return metrics | self.guard.apply(loss, functools.partial(self._explain, seen))
+
+    def _together(
+        self, loss: float, parts: Sequence[dict[str, Metric]]
+    ) -> tuple[list[float], list[dict[str, Metric]]]:
+        """The losses and metrics of all ranks, whose gradients are added up."""
+        ranks = self.forward.ranks
+        gathered = ranks.gather((loss, combine(parts), self.optimizer.has_gradient))
+        if not ranks.sharded:
+            wanted = [any(has) for has in zip(*(has for _, _, has in gathered), strict=True)]
+            self.optimizer.add_up(ranks.add_up, wanted)
+        return [loss for loss, _, _ in gathered], [metrics for _, metrics, _ in gathered]
+
+    def _explain(self, seen: Sequence[Seen], loss: float, norm: float, gradients: Sequence[str]) -> Fault:
+        """Why an update cannot be made, by the first rank that sees where it came from."""
+        faults = self.forward.ranks.gather(explain(seen, loss, norm, gradients))
+        return next((fault for fault in faults if fault.offenders), faults[0])
 
     def _terms(self, batch: MicroBatch) -> tuple[TokenTerms, torch.Tensor]:
         policy_logprobs_M, entropy_M = self.forward.logprobs(batch)

@@ -11,6 +11,7 @@ import torch
 from groupwise.config.training import TrainingConfig
 from groupwise.errors import CheckpointError, ConfigError, TrainingError
 from groupwise.health.metric import Mean, Metric, Total
+from groupwise.model.sharding import divided_as, whole
 from groupwise.records.health_file import Fault
 
 
@@ -78,7 +79,27 @@ class Optimizer:
     def gradient_norm(self) -> float:
         """Euclidean norm of the whole gradient; 0 when there is none."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        return float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+        return float(whole(torch.nn.utils.get_total_norm(gradients))) if gradients else 0.0
+
+    @property
+    def has_gradient(self) -> list[bool]:
+        """For each weight whether there is a gradient."""
+        return [p.grad is not None for p in self.parameters]
+
+    def add_up(self, over: Callable[[Sequence[torch.Tensor]], None], wanted: Sequence[bool]) -> None:
+        """Add the gradients up over several processes.
+
+        Args:
+            over: replaces each tensor by its sum over all processes.
+            wanted: for each weight whether some process has a gradient; where this one has none it adds 0.
+        """
+        gradients = []
+        for p, some in zip(self.parameters, wanted, strict=True):
+            if some:
+                if p.grad is None:
+                    p.grad = torch.zeros_like(p)
+                gradients.append(p.grad)
+        over(gradients)
 
     def scale_gradient(self, factor: float) -> None:
         """Multiply the whole gradient."""
@@ -95,7 +116,7 @@ class Optimizer:
         return [
             name
             for name, p in zip(self.names, self.parameters, strict=True)
-            if p.grad is not None and not bool(p.grad.isfinite().all())
+            if p.grad is not None and not bool(whole(p.grad.isfinite().all()))
         ]
 
     @torch.no_grad()
@@ -107,10 +128,11 @@ class Optimizer:
         """
         # The Euclidean norm takes a ninth of the time that the largest entry takes on a CPU. It also overflows when
         # the weights are finite but huge, so each is looked at before anything is said.
-        if bool(torch.nn.utils.get_total_norm(self.parameters).isfinite()):
+        if bool(whole(torch.nn.utils.get_total_norm(self.parameters)).isfinite()):
             return
         name = next(
-            (n for n, p in zip(self.names, self.parameters, strict=True) if not p.isfinite().all()), None
+            (n for n, p in zip(self.names, self.parameters, strict=True) if not whole(p.isfinite().all())),
+            None,
         )
         if name is not None:
             raise TrainingError(
@@ -133,9 +155,26 @@ class Optimizer:
                 "the checkpoint's optimiser is of other weights than this run trains; resume with the model and the "
                 "lora section that the run was started with"
             )
+        own = {
+            number: p
+            for group, packed in zip(self.adamw.param_groups, self._numbers, strict=True)
+            for number, p in zip(packed, group["params"], strict=True)
+        }
+        moments = {
+            number: {
+                key: divided_as(own[number], value) if value.shape == own[number].shape else value
+                for key, value in of_parameter.items()
+            }
+            for number, of_parameter in state["moments"].items()
+        }
         self.adamw.load_state_dict(
-            {"state": state["moments"], "param_groups": self.adamw.state_dict()["param_groups"]}
+            {"state": moments, "param_groups": self.adamw.state_dict()["param_groups"]}
         )
+
+    @property
+    def _numbers(self) -> list[list[int]]:
+        """By which AdamW's state knows the parameters of each group."""
+        return [group["params"] for group in self.adamw.state_dict()["param_groups"]]
 
     @property
     def _shapes(self) -> list[list[int]]:

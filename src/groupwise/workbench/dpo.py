@@ -31,6 +31,7 @@ from groupwise.records import StepRecord
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, fingerprints, refuse
 from groupwise.training.batch import families_of
+from groupwise.training.distributed import refuse_several
 from groupwise.training.keeper import Keeper
 from groupwise.training.loop import Result
 from groupwise.training.measure import peak_memory_megabytes, timed
@@ -160,6 +161,7 @@ def assemble(
         GroupwiseError: of whichever part cannot be built; one sentence with the remedy.
     """
     config = inputs.config
+    refuse_several("method dpo")
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = load_policy(config.model, lora=config.lora, base=inputs.loaded.base, seed=config.run.seed)

@@ -1,0 +1,149 @@
+"""A model whose weights are divided among processes, by torch's own `fully_shard` (FSDP2).
+
+Zhao et al. 2023 (arXiv:2304.11277) describe the method, which is the third stage of ZeRO (Rajbhandari et al. 2020,
+arXiv:1910.02054). While a loss is differentiated, each layer's weights are brought together just before it computes,
+and its gradients are added up over the processes and divided again. Sampling and scoring compute thousands of short
+passes, whose number differs from process to process, so for these the whole model is brought together once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Root(torch.nn.Module):
+    """Inside its forward pass the weights outside the layers, such as embedding and head, are together."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, compute: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Whatever `compute` gives."""
+        return compute(*args, **kwargs)
+
+
+class Shards:
+    """Holds a model's weights divided among the processes of a mesh.
+
+    Attributes:
+        layers: how many layers are brought together one at a time.
+        tensors: how many of the model's parameters are divided: all of them.
+    """
+
+    def __init__(self, model: torch.nn.Module, backbone: torch.nn.Module, mesh: DeviceMesh) -> None:
+        """Divide the weights, in place. All processes of the mesh do so at the same time, with equal weights.
+
+        Gradients are added up, not averaged, since the weight of each token in the loss already is its share of the
+        whole batch.
+
+        Args:
+            model: with its head; afterwards each parameter is a `DTensor` of which this process holds a part.
+            backbone: the part of it that holds the layers.
+            mesh: the processes, in one dimension.
+
+        Raises:
+            RuntimeError: a parameter was left out.
+        """
+        layers = _layers(backbone)
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+        self._root = _Root(model)
+        fully_shard(self._root, mesh=mesh)
+        self._modules: list[Any] = [m for m in self._root.modules() if isinstance(m, FSDPModule)]
+        for module in self._modules:
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+        ordered: list[Any] = [self._root, *layers]
+        for before, module in zip([self._root, *ordered], ordered, strict=False):
+            # Stated, since torch otherwise goes by the passes it has seen, sampling's among them, and these differ
+            # between processes.
+            module.set_modules_to_backward_prefetch([before if module is not self._root else ordered[-1]])
+        self.layers = len(layers)
+        parameters = list(model.parameters())
+        self.tensors = sum(isinstance(p, DTensor) for p in parameters)
+        if self.tensors != len(parameters):
+            raise RuntimeError(
+                f"{len(parameters) - self.tensors} of {len(parameters)} parameters are not divided"
+            )
+        self._root(lambda: None)  # what runs first is the root to torch
+        self._divide()
+
+    def __call__(self, compute: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`compute` with gradient; every process of the mesh calls this equally often."""
+        result: T = self._root(compute, *args, **kwargs)
+        return result
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Inside, every process holds all weights, and computes without gradient as often as it likes."""
+        for module in self._modules:
+            module.set_reshard_after_forward(False, recurse=False)
+            module.unshard()
+        try:
+            yield
+        finally:
+            self._divide()
+
+    def _divide(self) -> None:
+        for module in self._modules:
+            module.reshard()
+            module.set_reshard_after_forward(module is not self._root, recurse=False)
+
+
+def _layers(backbone: torch.nn.Module) -> list[torch.nn.Module]:
+    """The longest list of modules: what repeats. Where nothing does, all weights come together at once."""
+    lists = [list(module) for module in backbone.modules() if isinstance(module, torch.nn.ModuleList)]
+    return max(lists, key=len, default=[])
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor as it is, or one that is divided put together again; every process of its mesh calls this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_on_first(tensor: Tensor) -> Tensor:
+    """As `whole`, but a divided tensor goes to the memory of the first process alone; the others get an empty one."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    full = whole(tensor.detach())
+    return full.cpu() if dist.get_rank() == 0 else full.new_empty(0, device="cpu")
+
+
+def divided(model: torch.nn.Module) -> bool:
+    """True when a model's weights are divided among processes."""
+    return any(isinstance(p, DTensor) for p in model.parameters())
+
+
+def whole_state(model: torch.nn.Module) -> dict[str, Tensor]:
+    """A model's `state_dict` as it is, or one that is divided put together at the first process, tied weights once.
+
+    Every process of the mesh calls this.
+    """
+    state: dict[str, Tensor] = model.state_dict()
+    if not divided(model):
+        return state
+    once = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: whole_on_first(tensor) for name, tensor in state.items() if name in once}
+
+
+def divided_as(like: Tensor, full: Tensor) -> Tensor:
+    """A whole tensor divided in the way of another of its shape; as it is when that is not divided.
+
+    What the first process holds is what counts.
+    """
+    if not isinstance(like, DTensor):
+        return full
+    return distribute_tensor(full.to(like.device), like.device_mesh, like.placements)
