@@ -166,6 +166,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "training.micro_batch_rollouts": (4, {}),
     "training.gradient_checkpointing": (True, {}),
     "training.compile": (True, {}),
+    "training.reuse_sampling": (False, {}),
     "training.max_bad_steps": (1, {}),
     "evaluate.every_steps": (5, {"prompts": {"held_out": "h.jsonl"}}),
     "evaluate.at_start": (False, {}),

@@ -81,8 +81,8 @@ def test_prompts_once_rows_after(heads: int, key_heads: int, key_size: int, valu
 
 def prefill_of(padded: Tensor, prompt: int) -> Tensor:
     """A prompt's own keys out of the padded ones, [key heads, tokens, D]."""
-    assert (padded[prompt, :, LENGTHS[prompt] :] == 0).all()
-    return padded[prompt, :, : LENGTHS[prompt]]
+    assert (padded[:, prompt, LENGTHS[prompt] :] == 0).all()
+    return padded[:, prompt, : LENGTHS[prompt]]
 
 
 def test_what_the_padding_holds_does_not_matter() -> None:
@@ -99,6 +99,6 @@ def test_what_the_padding_holds_does_not_matter() -> None:
 
     before = step()
     for prompt, length in enumerate(LENGTHS):
-        prefill.keys[0][prompt, :, length:] = 1e6
-        prefill.values[0][prompt, :, length:] = 1e6
+        prefill.keys[0][:, prompt, length:] = 1e6
+        prefill.values[0][:, prompt, length:] = 1e6
     assert torch.equal(step(), before)

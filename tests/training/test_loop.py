@@ -115,3 +115,35 @@ def test_spans_of_characters_are_trained_at_their_tokens(tiny_run: Callable[...,
         found = [sum(c.isdigit() for c in piece) for piece in pieces]
         assert [value or 0.0 for value in verdict.token_rewards] == found
     assert any(len(set(a.tolist())) > 1 for _, _, a in rows), "tokens of one response differ"
+
+
+def test_what_was_computed_while_sampling_serves_the_first_update(tiny_run: Callable[..., Run]) -> None:
+    """Where it may: the same run up to rounding, and told by tokens/reused."""
+    kept = train(tiny_run())
+    again = train(tiny_run(training={"reuse_sampling": False}))
+    assert min(kept.series("tokens/reused")) > 20
+    assert again.series("tokens/reused") == []
+    for name in ("policy/loss", "grad/norm", "reward/mean", "policy/entropy"):
+        assert kept.series(name) == pytest.approx(again.series(name), rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"training": {"gradient_checkpointing": True}},
+        {"model": {"precision": "bfloat16"}},
+        {"lora": {"rank": 2}, "training": {"learning_rate": 1e-3}},
+    ],
+    ids=["checkpointing", "bfloat16", "adapter"],
+)
+def test_where_sampling_computes_otherwise_all_is_computed_anew(
+    tiny_run: Callable[..., Run], sections: dict[str, Any]
+) -> None:
+    run = tiny_run(**sections)
+    assert run.updater.forward.scorer.recorded is None
+    train(run)
+
+
+def test_several_forward_passes_compute_anew(tiny_run: Callable[..., Run]) -> None:
+    result = train(tiny_run(training={"micro_batch_rollouts": 4}))
+    assert result.series("tokens/reused") == [0.0, 0.0, 0.0]

@@ -54,6 +54,12 @@ class TrainingConfig(Section):
         default=False,
         description="Train through torch.compile: half a minute at the start, pays on GPUs and in long runs.",
     )
+    reuse_sampling: Bool = Field(
+        default=True,
+        description="Let what the linear layers gave while sampling serve in the first update of a batch: "
+        "the same gradient up to rounding, about a fifth less work. On a CPU in float32, without an adapter, when the "
+        "batch fits micro_batch_tokens.",
+    )
     max_bad_steps: PositiveInt = Field(
         default=3,
         description="Updates in a row skipped for a non-finite loss or gradient before the run ends.",

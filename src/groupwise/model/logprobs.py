@@ -17,6 +17,7 @@ from torch import Tensor
 
 from groupwise.model import attention
 from groupwise.model.precision import exactly, rounded
+from groupwise.model.recorded import RecordedLayers
 from groupwise.model.shared_prefix import Family, PackedFamilies, pack
 
 if TYPE_CHECKING:
@@ -48,13 +49,16 @@ class _HeadLogprobs(torch.autograd.Function):
         for start in range(0, len(targets_M), rows):
             part = slice(start, start + rows)
             logits_RV = head_logits(hidden_MD[part], weight_VD, temperature, dtype)
-            chosen_R = logits_RV.gather(1, targets_M[part, None])[:, 0]
-            normalizer_R = logits_RV.logsumexp(1)
-            normalizer_M[part] = normalizer_R
-            logprobs_M[part] = chosen_R - normalizer_R
-            # H = log Z - sum p l, with p = exp(l - log Z).
-            probs_RV = (logits_RV - normalizer_R[:, None]).exp_()
-            entropy_M[part] = normalizer_R - torch.linalg.vecdot(probs_RV, logits_RV)
+            top_R = logits_RV.amax(1)
+            shifted_RV = logits_RV.sub_(top_R[:, None])
+            chosen_R = shifted_RV.gather(1, targets_M[part, None])[:, 0]
+            weight_RV = shifted_RV.exp()
+            total_R = weight_RV.sum(1)
+            log_total_R = total_R.log()
+            normalizer_M[part] = top_R + log_total_R
+            logprobs_M[part] = chosen_R - log_total_R
+            # H = log Z - sum p l, both in units where the largest logit is 0.
+            entropy_M[part] = log_total_R - torch.linalg.vecdot(weight_RV, shifted_RV) / total_R
         ctx.save_for_backward(hidden_MD, weight_VD, targets_M, normalizer_M, entropy_M)
         ctx.temperature, ctx.rows, ctx.dtype = temperature, rows, dtype
         return logprobs_M, entropy_M
@@ -74,10 +78,10 @@ class _HeadLogprobs(torch.autograd.Function):
             hidden_RD = hidden_MD[index]
             logits_RV = head_logits(hidden_RD, weight_VD, temperature, dtype)
             logprobs_RV = logits_RV.sub_(normalizer_M[index, None])
-            probs_RV = logprobs_RV.exp()
             grad_R = grad_logprobs_M[index]
             # d logprob / d logit_j = 1[j = target] - p_j;  d H / d logit_j = -p_j (log p_j + H)
             if with_entropy:
+                probs_RV = logprobs_RV.exp()
                 scale_RV = (
                     logprobs_RV.add_(entropy_M[index, None])
                     .mul_(grad_entropy_M[index, None])
@@ -85,9 +89,11 @@ class _HeadLogprobs(torch.autograd.Function):
                 )
                 grad_logits_RV = probs_RV.mul_(scale_RV).neg_()
             else:
-                grad_logits_RV = probs_RV.mul_(-grad_R[:, None])
+                grad_logits_RV = logprobs_RV.exp_().mul_(-grad_R[:, None])
             grad_logits_RV.scatter_add_(1, targets_M[index, None], grad_R[:, None])
-            grad_logits_RV = grad_logits_RV.div_(temperature).to(grad_dtype)
+            if temperature != 1:
+                grad_logits_RV.div_(temperature)
+            grad_logits_RV = grad_logits_RV.to(grad_dtype)
             if grad_hidden is not None:
                 grad_hidden[index] = (grad_logits_RV @ cast_VD).to(hidden_MD.dtype)
             if grad_weight is not None and dtype is None:
@@ -172,6 +178,8 @@ class TokenLogprobs:
             compiled: run the layers through torch.compile where a gradient is wanted.
         """
         self.model = model
+        self.recorded: RecordedLayers | None = None
+        """What the layers gave while sampling; None where it is not kept."""
         self.precision: torch.dtype | None = None  # while probing, so that a difference stands out
         self.flex = flex
         self.device = next(model.parameters()).device
@@ -209,29 +217,35 @@ class TokenLogprobs:
         from groupwise.model.sharding import Shards  # half a second, for those who have several processes
 
         self.shards = Shards(self.model, self.backbone, mesh)
+        self.recorded = None  # what samples is gathered, what trains is not
         return self.shards
 
     def gathered(self) -> AbstractContextManager[None]:
         """Inside, all weights are here, for work without gradient. Every process that has a part of them enters it."""
         return nullcontext() if self.shards is None else self.shards.gathered()
 
-    def __call__(self, families: Sequence[Family], *, temperature: float) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, families: Sequence[Family], *, temperature: float, reuse: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Log-prob and entropy of every response token, in the order of families, responses and tokens.
 
         Args:
             families: prompts and their responses; every response has a token.
             temperature: divides the logits.
+            reuse: take from `recorded` what the layers gave while sampling these very tokens, where it is there.
 
         Returns:
             Shape [M] each, nats, with gradient where enabled.
         """
         if self.shards is not None and torch.is_grad_enabled():
             return self.shards(self._scored, families, temperature)
-        return self._scored(families, temperature)
+        return self._scored(families, temperature, self.recorded if reuse else None)
 
-    def _scored(self, families: Sequence[Family], temperature: float) -> tuple[Tensor, Tensor]:
+    def _scored(
+        self, families: Sequence[Family], temperature: float, recorded: RecordedLayers | None = None
+    ) -> tuple[Tensor, Tensor]:
         if self.shared:
-            return self._shared(families, temperature, 0)
+            return self._shared(families, temperature, 0, recorded)
         if self.whole_logits:
             with rounded(self.device, self.precision):
                 return plain_logprobs(self.model, families, temperature=temperature)
@@ -288,14 +302,20 @@ class TokenLogprobs:
         )
 
     def _shared(
-        self, families: Sequence[Family], temperature: float, longest_tokens: int
+        self,
+        families: Sequence[Family],
+        temperature: float,
+        longest_tokens: int,
+        recorded: RecordedLayers | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Each different prediction once, handed to every response token that it serves."""
-        hidden_UD, packed = self._packed(families, longest_tokens)
+        hidden_UD, packed = self._packed(families, longest_tokens, recorded)
         logprobs_U, entropy_U = self._head(hidden_UD, packed.targets_U, temperature)
         return logprobs_U.index_select(0, packed.serves_M), entropy_U.index_select(0, packed.serves_M)
 
-    def _packed(self, families: Sequence[Family], longest_tokens: int) -> tuple[Tensor, PackedFamilies]:
+    def _packed(
+        self, families: Sequence[Family], longest_tokens: int, recorded: RecordedLayers | None = None
+    ) -> tuple[Tensor, PackedFamilies]:
         """The hidden state behind each different prediction, and what it serves."""
         with rounded(self.device, self.precision):
             return pack(
@@ -305,6 +325,7 @@ class TokenLogprobs:
                 longest_tokens,
                 device=self.device,
                 flex=self.flex,
+                recorded=recorded,
             )
 
     def _probe(self, causal: Any, longest_tokens: int) -> str | None:

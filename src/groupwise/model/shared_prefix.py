@@ -8,6 +8,7 @@ several responses receives the sum of what they send back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from groupwise.model.attention import causal, fold_heads, run_packed
 from groupwise.model.flex import Tree
+from groupwise.model.recorded import RecordedLayers
 
 _TREE_TOKENS = 1024
 """A tree's attention is one square of tokens against tokens; above this many it costs more than sharing saves."""
@@ -44,6 +46,8 @@ class _Branches:
     """Computed tokens, shape [S]."""
     depth: NDArray[np.int64]
     """How many response tokens precede each, shape [S]."""
+    parent: NDArray[np.int64]
+    """The computed token before each in its response, -1 behind the prompt; shape [S]."""
     predict: NDArray[np.int64]
     """For each different prediction, the computed token it comes from; -1 for the prompt's last. Shape [U]."""
     target: NDArray[np.int64]
@@ -72,6 +76,9 @@ def _side_by_side(responses: Sequence[NDArray[np.int32]]) -> _Branches:
     return _Branches(
         token_ids=np.concatenate([r[:-1] for r in unique]).astype(np.int64),
         depth=np.concatenate([np.arange(n) for n in lengths]).astype(np.int64),
+        parent=np.concatenate(
+            [[-1, *range(s, s + n - 1)][:n] for s, n in zip(starts, lengths, strict=True)]
+        ).astype(np.int64),
         predict=np.concatenate(predict).astype(np.int64),
         target=np.concatenate(unique).astype(np.int64),
         serves=np.concatenate([np.arange(firsts[i], firsts[i] + len(unique[i])) for i in index]),
@@ -103,14 +110,16 @@ def _tree(responses: Sequence[NDArray[np.int32]]) -> _Branches:
     depth = np.zeros(len(inner), dtype=np.int64)
     for i, node in enumerate(inner):  # a parent comes before its children
         if parent[node] >= 0:
-            above = place[parent[node]]
-            visible[i] = visible[above]
-            depth[i] = depth[above] + 1
+            before = place[parent[node]]
+            visible[i] = visible[before]
+            depth[i] = depth[before] + 1
         visible[i, i] = True
-    enter, leave = _walk([place.get(parent[node], -1) for node in inner])
+    above = [place.get(parent[node], -1) for node in inner]
+    enter, leave = _walk(above)
     return _Branches(
         token_ids=np.array([target[node] for node in inner], dtype=np.int64),
         depth=depth,
+        parent=np.array(above, dtype=np.int64),
         predict=np.array([place.get(node, -1) for node in parent], dtype=np.int64),
         target=np.array(target, dtype=np.int64),
         serves=np.array(serves, dtype=np.int64),
@@ -148,10 +157,8 @@ def _branches(responses: Sequence[NDArray[np.int32]]) -> _Branches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Where one family lies in the packed row, and how its responses attend."""
+    """How one family's responses attend."""
 
-    prompt: slice
-    responses: slice
     mask: Tensor
     """Additive: [T, prompt + T] of a rectangle, [S, prompt + S] of a tree; 0 where a token may look."""
     rows: int
@@ -180,37 +187,43 @@ class PackedFamilies:
         leave: list[NDArray[np.int64]] = []
         ids: list[NDArray[np.int64]] = []
         positions: list[NDArray[np.int64]] = []
+        parents: list[NDArray[np.int64]] = []
         predict: list[NDArray[np.int64]] = []
         targets: list[NDArray[np.int64]] = []
         serves: list[NDArray[np.int64]] = []
         self.blocks: list[_Block] = []
+        self.sizes: list[int] = []
+        """Tokens of the first prompt, of its responses, of the second prompt, ..."""
         self.longest_tokens = 0
         start = predictions = 0
         for family in families:
             n = len(family.prompt_ids)
             branches = _branches(family.responses)
             s = len(branches.token_ids)
-            prompt, responses = slice(start, start + n), slice(start + n, start + n + s)
+            first = start + n
             ids += [family.prompt_ids.astype(np.int64), branches.token_ids]
             positions += [np.arange(n), n + branches.depth]
-            predict.append(
-                np.where(branches.predict < 0, responses.start - 1, responses.start + branches.predict)
-            )
+            of_responses = np.where(branches.parent < 0, first - 1, first + branches.parent)
+            parents += [np.array([-1, *range(start, first - 1)]), of_responses]
+            predict.append(np.where(branches.predict < 0, first - 1, first + branches.predict))
             targets.append(branches.target)
             serves.append(predictions + branches.serves)
             if flex:
                 enter += [np.arange(start, start + n), start + n + branches.enter]
                 leave += [np.full(n, start + n + s), start + n + branches.leave]
             else:
-                self.blocks.append(_block(prompt, responses, branches, device, dtype))
+                self.blocks.append(_block(n, branches, device, dtype))
+                self.sizes += [n, s]
             self.longest_tokens = max(self.longest_tokens, n + max(len(r) for r in family.responses) - 1)
-            start, predictions = responses.stop, predictions + len(branches.target)
+            start, predictions = first + s, predictions + len(branches.target)
 
         def on_device(parts: list[NDArray[np.int64]]) -> Tensor:
             return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
 
         self.token_ids_S = on_device(ids)
         self.positions_S = on_device(positions)
+        self.parents = np.concatenate(parents).tolist()
+        """Packed position of the token before each in its sequence; -1 for a prompt's first."""
         self.predict_U = on_device(predict)
         """Packed position that each different prediction comes from."""
         self.targets_U = on_device(targets)
@@ -223,14 +236,16 @@ class PackedFamilies:
         """See `attention.Layout`. Prompts attend to themselves; each response to its prompt and itself."""
         if self.tree is not None:
             return self.tree.attend(query, key, value, scaling)
+        # Cut once: a slice's gradient is as large as what it was cut from, and there are two for every family.
+        cut = [torch.split(x, self.sizes, dim=1) for x in (query, key, value)]
         parts: list[Tensor] = []
-        for block in self.blocks:
-            prompt = key[:, block.prompt], value[:, block.prompt]
-            parts.append(causal(query[:, block.prompt], *prompt, scaling).transpose(0, 1))
-            if block.responses.stop > block.responses.start:
-                own = query[:, block.responses], key[:, block.responses], value[:, block.responses]
+        for i, block in enumerate(self.blocks):
+            asked, key, value = (x[2 * i] for x in cut)
+            parts.append(causal(asked, key, value, scaling).transpose(0, 1))
+            if self.sizes[2 * i + 1]:
                 attend = _rectangle if block.rows else _square
-                parts.append(attend(block, own, prompt, scaling))
+                own = cut[0][2 * i + 1], cut[1][2 * i + 1], cut[2][2 * i + 1]
+                parts.append(attend(block, own, (key, value), scaling))
         return torch.cat(parts)
 
 
@@ -274,9 +289,8 @@ def _rows(x: Tensor, block: _Block) -> Tensor:
     return x[:, block.gather].transpose(0, 1)
 
 
-def _block(
-    prompt: slice, responses: slice, branches: _Branches, device: torch.device, dtype: torch.dtype
-) -> _Block:
+def _block(n: int, branches: _Branches, device: torch.device, dtype: torch.dtype) -> _Block:
+    """For a prompt of n tokens."""
     gather = scatter = None
     if branches.visible is not None:
         visible = branches.visible
@@ -291,12 +305,9 @@ def _block(
             # What lies behind a response's end is never seen by it and never read back, so any token serves.
             gather = torch.from_numpy(np.where(inside, starts[:, None] + column[None, :], 0)).to(device)
             scatter = torch.from_numpy(np.flatnonzero(inside)).to(device)
-    n = prompt.stop - prompt.start
     mask = torch.zeros(len(visible), n + len(visible), device=device, dtype=dtype)
     mask[:, n:].masked_fill_(torch.from_numpy(~visible).to(device), float("-inf"))
     return _Block(
-        prompt=prompt,
-        responses=responses,
         mask=mask,
         rows=len(branches.lengths),
         gather=gather,
@@ -312,6 +323,7 @@ def pack(
     *,
     device: torch.device,
     flex: bool = False,
+    recorded: RecordedLayers | None = None,
 ) -> tuple[Tensor, PackedFamilies]:
     """Run a micro-batch through the model's layers, nothing twice.
 
@@ -322,6 +334,7 @@ def pack(
         longest_tokens: longest sequence to answer for, when longer ones than these are to come.
         device: where the model is.
         flex: attend by FlexAttention.
+        recorded: what the layers gave while sampling, which is used when it covers all tokens and then let go.
 
     Returns:
         The hidden state behind each different prediction, shape [U, hidden], and the layout, which says what each
@@ -329,6 +342,8 @@ def pack(
     """
     packed = PackedFamilies(families, device, dtype, flex=flex)
     packed.longest_tokens = max(packed.longest_tokens, longest_tokens)
-    hidden = run_packed(backbone, packed.token_ids_S, packed.positions_S, packed)
+    found = None if recorded is None else recorded.find(packed.token_ids_S.tolist(), packed.parents)
+    with nullcontext() if recorded is None or found is None else recorded.answer(found):
+        hidden = run_packed(backbone, packed.token_ids_S, packed.positions_S, packed)
     # index_select, since the backward pass of plain indexing adds up in an order that differs from run to run.
     return hidden.index_select(0, packed.predict_U), packed

@@ -144,6 +144,8 @@ METRICS: Mapping[str, str] = {
     "tokens/left_out": "Response tokens of groups that were replaced; absent when none was.",
     "tokens/trained": "Trainable response tokens in the loss of this step, each counted once per batch, however many "
     "passes are made over it.",
+    "tokens/reused": "Tokens, prompts included, for which the layers' outputs of sampling served in the step's first "
+    "update, see training.reuse_sampling; 0 when the update computed all anew.",
     "tokens/per_second": "Response tokens sampled in this step divided by the seconds spent on sampling.",
     "memory/peak_rss_mb": "Largest memory that the process has held so far, in megabytes of 2^20 bytes.",
     "time/generate_seconds": "Seconds spent on sampling.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from groupwise.model.attention import Layout, run_packed
 from groupwise.model.load import Policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.precision import rounded
+from groupwise.model.recorded import RecordedLayers
 from groupwise.model.sampling_weights import sampling_weights
 from groupwise.records import Prompt, Rollout, StopReason
 from groupwise.rollouts.engine import Sampling
@@ -108,7 +110,8 @@ class InProcessEngine:
                         limit_N=np.array([_limit(prompts[p], sampling) for p, _ in rows]),
                     )
                     if self.scorer.shared:
-                        self._decode_packed(prompts, rows, responses)
+                        with self._hearing(prompts, rows, sampling) as heard:
+                            self._decode_packed(prompts, rows, responses, heard)
                     else:
                         self._decode_plain(prompts, rows, responses)
                     for i, (p, g) in enumerate(rows):
@@ -145,12 +148,19 @@ class InProcessEngine:
         return chunks
 
     def _decode_packed(
-        self, prompts: Sequence[Prompt], rows: Sequence[tuple[int, int]], responses: _Responses
+        self,
+        prompts: Sequence[Prompt],
+        rows: Sequence[tuple[int, int]],
+        responses: _Responses,
+        heard: RecordedLayers | None,
     ) -> None:
         order = list(dict.fromkeys(p for p, _ in rows))
         responses.stand_on(np.array([order.index(p) for p, _ in rows]))
         prefill = Prefill([prompts[p].token_ids for p in order], self.policy.device, self.scorer.precision)
         hidden = self._hidden(prefill.token_ids_S, prefill.positions_S, prefill)[prefill.last_P]
+        if heard is not None:
+            places = heard.prompts(prefill.token_ids_S.numpy(), prefill.positions_S.numpy())
+            places = places[prefill.last_P.numpy()]
         decode = Decode(prefill, np.arange(len(order)), capacity=responses.sampling.max_new_tokens)
         while responses.take(self.scorer.logits(hidden)):
             parents, token_R = responses.part()
@@ -158,6 +168,21 @@ class InProcessEngine:
                 decode.keep(parents)
             decode.length += 1
             hidden = self._hidden(token_R.to(self.policy.device), decode.positions_R, decode)
+            if heard is not None:
+                places = heard.rows(token_R.numpy(), places if parents is None else places[parents])
+
+    @contextmanager
+    def _hearing(
+        self, prompts: Sequence[Prompt], rows: Sequence[tuple[int, int]], sampling: Sampling
+    ) -> Iterator[RecordedLayers | None]:
+        """Keep what the layers give, for the training forward, when that is wanted."""
+        recorded = self.scorer.recorded
+        if recorded is None or not recorded.listening:
+            yield None
+            return
+        of_prompts = sum(len(prompts[p].token_ids) for p in {p for p, _ in rows})
+        with recorded.hear(of_prompts + len(rows) * (sampling.max_new_tokens - 1)):
+            yield recorded
 
     def _hidden(self, token_ids_S: Tensor, positions_S: Tensor, layout: Layout) -> Tensor:
         with rounded(self.policy.device, self.scorer.precision):

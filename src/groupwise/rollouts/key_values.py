@@ -57,11 +57,11 @@ class Prefill:
         return x if self.precision is None else x.to(self.precision)
 
     def _padded(self, x: Tensor) -> Tensor:
-        """[key heads, S, D] to [prompts, key heads, longest, D]."""
+        """[key heads, S, D] to [key heads, prompts, longest, D]."""
         heads, _, size = x.shape
-        out = x.new_zeros(len(self.slices), heads, self.longest_tokens, size)
+        out = x.new_zeros(heads, len(self.slices), self.longest_tokens, size)
         for i, s in enumerate(self.slices):
-            out[i, :, : s.stop - s.start] = x[:, s]
+            out[:, i, : s.stop - s.start] = x[:, s]
         return out
 
 
@@ -88,6 +88,7 @@ class Decode:
         pad = columns[None, :] >= self.prompt_lengths[:, None]
         first = next(iter(prefill.keys.values()))
         self.bias = torch.zeros(pad.shape, device=device, dtype=first.dtype).masked_fill_(pad, float("-inf"))
+        self.ragged = bool(pad.any())
         self.own_keys: dict[int, Tensor] = {}
         self.own_values: dict[int, Tensor] = {}
         self._arrange(prompt_of_row)
@@ -100,14 +101,18 @@ class Decode:
         column = np.arange(counts.max())
         inside = column[None, :] < counts[:, None]
         device = self.bias.device
-        self.gather = torch.from_numpy(np.where(inside, starts[:, None] + column[None, :], 0)).to(device)
-        self.scatter = None if inside.all() else torch.from_numpy(np.flatnonzero(inside)).to(device)
+        self.prompts, self.most = inside.shape
+        self.gather = self.scatter = None
+        if not inside.all():
+            gather = np.where(inside, starts[:, None] + column[None, :], 0)
+            self.gather = torch.from_numpy(gather.reshape(-1)).to(device)
+            self.scatter = torch.from_numpy(np.flatnonzero(inside)).to(device)
         self.present = torch.from_numpy(present).to(device)
         self.start_of_row = self.prompt_lengths[torch.from_numpy(prompt_of_row).to(device)]
-        self.rectangle_bias = self.bias[self.present][:, None, None, :]
+        self.rectangle_bias = self.bias[self.present][:, None, :] if self.ragged else None
         if len(present) < len(self.prefill.slices):
-            self.prompt_keys = {k: v[self.present] for k, v in self.prefill.keys.items()}
-            self.prompt_values = {k: v[self.present] for k, v in self.prefill.values.items()}
+            self.prompt_keys = {k: v[:, self.present] for k, v in self.prefill.keys.items()}
+            self.prompt_values = {k: v[:, self.present] for k, v in self.prefill.values.items()}
         else:
             self.prompt_keys, self.prompt_values = self.prefill.keys, self.prefill.values
 
@@ -116,8 +121,8 @@ class Decode:
         index = torch.from_numpy(rows).to(self.bias.device)
         for held in (self.own_keys, self.own_values):
             for layer, old in held.items():
-                new = old.new_empty(len(rows), *old.shape[1:])
-                new[:, :, : self.length] = old[:, :, : self.length].index_select(0, index)
+                new = old.new_empty(len(old), len(rows), *old.shape[2:])
+                new[:, :, : self.length] = old[:, :, : self.length].index_select(1, index)
                 held[layer] = new
         self._arrange(self.prompt_of_row[rows])
 
@@ -137,36 +142,36 @@ class Decode:
         key_heads = key.shape[0]
         repeat = heads // key_heads
         if layer not in self.own_keys:
-            self.own_keys[layer] = key.new_empty(rows, key_heads, self.capacity, size)
-            self.own_values[layer] = value.new_empty(rows, key_heads, self.capacity, value.shape[-1])
+            self.own_keys[layer] = key.new_empty(key_heads, rows, self.capacity, size)
+            self.own_values[layer] = value.new_empty(key_heads, rows, self.capacity, value.shape[-1])
         own_key, own_value = self.own_keys[layer], self.own_values[layer]
-        own_key[:, :, self.length - 1] = key.transpose(0, 1)
-        own_value[:, :, self.length - 1] = value.transpose(0, 1)
+        own_key[:, :, self.length - 1] = key
+        own_value[:, :, self.length - 1] = value
         own_key, own_value = own_key[:, :, : self.length], own_value[:, :, : self.length]
         dtype = query.dtype
         exact = torch.promote_types(
             dtype, torch.float32
         )  # scores and weights in half precision would cost nats
-        query = query.transpose(0, 1).reshape(rows, key_heads, repeat, size).to(exact) * scaling
-        # Queries of a prompt's rows against that prompt's keys: [prompts, key heads, rows * repeat, D] x [.., D, P].
-        prompts, most = self.gather.shape
-        grouped = query[self.gather].transpose(1, 2).reshape(prompts, key_heads, most * repeat, size)
-        prompt_scores = grouped @ self.prompt_keys[layer].to(exact).transpose(-1, -2) + self.rectangle_bias
+        by_row = query.view(key_heads, repeat, rows, size).transpose(1, 2).to(exact)
+        query = torch.mul(by_row, scaling, out=by_row.new_empty(by_row.shape))
+        # Queries of a prompt's rows against that prompt's keys: [key heads, prompts, rows * repeat, D] x [.., D, P].
+        scores = self._to_prompts(query) @ self.prompt_keys[layer].to(exact).transpose(-1, -2)
+        if self.rectangle_bias is not None:
+            scores += self.rectangle_bias
         own_scores = query @ own_key.to(exact).transpose(-1, -2)
-        width = prompt_scores.shape[-1]
-        prompt_scores = self._to_rows(prompt_scores, key_heads, repeat)
-        weights = torch.cat([prompt_scores, own_scores], dim=-1).softmax(-1)
-        grouped = (
-            weights[..., :width][self.gather]
-            .transpose(1, 2)
-            .reshape(prompts, key_heads, most * repeat, width)
-        )
-        out = self._to_rows(grouped @ self.prompt_values[layer].to(exact), key_heads, repeat)
-        out = out + weights[..., width:] @ own_value.to(exact)
-        return out.to(dtype).reshape(rows, heads, -1)  # values may be narrower than keys
+        weights = torch.cat([self._to_rows(scores, repeat), own_scores], dim=-1).softmax(-1)
+        width = scores.shape[-1]
+        grouped = self._to_prompts(weights[..., :width]) @ self.prompt_values[layer].to(exact)
+        out = self._to_rows(grouped, repeat) + weights[..., width:] @ own_value.to(exact)
+        return out.to(dtype).transpose(0, 1).reshape(rows, heads, -1)  # values may be narrower than keys
 
-    def _to_rows(self, x: Tensor, key_heads: int, repeat: int) -> Tensor:
-        """[prompts, key heads, most * repeat, X] back to [R, key heads, repeat, X]."""
-        prompts, most = self.gather.shape
-        rows = x.reshape(prompts, key_heads, most, repeat, -1).transpose(1, 2).flatten(0, 1)
-        return rows if self.scatter is None else rows[self.scatter]
+    def _to_prompts(self, x: Tensor) -> Tensor:
+        """[key heads, R, repeat, X] to [key heads, prompts, most * repeat, X]; no copy where all groups are alike."""
+        if self.gather is not None:
+            x = x.index_select(1, self.gather)
+        return x.view(x.shape[0], self.prompts, self.most * x.shape[2], x.shape[3])
+
+    def _to_rows(self, x: Tensor, repeat: int) -> Tensor:
+        """And back."""
+        x = x.view(x.shape[0], self.prompts * self.most, repeat, x.shape[3])
+        return x if self.scatter is None else x.index_select(1, self.scatter)

@@ -68,7 +68,8 @@ def draw(
     top_R = logits_RV.amax(1, keepdim=True)
     shifted_RV = logits_RV.sub_(top_R)
     weight_RV = shifted_RV.exp()
-    total_R = weight_RV.sum(1, dtype=torch.float64)
+    mass_RB = _blocks(weight_RV).sum(2).double()
+    total_R = mass_RB.sum(1)
     log_total_R = total_R.log()
     # H = log Z - sum p l, both in units where the largest logit is 0.
     dot_R = torch.linalg.vecdot(weight_RV, shifted_RV)
@@ -83,11 +84,14 @@ def draw(
         kept_R = None
         if sampling.truncates:
             weight_RV = truncate(weight_RV, total_R, sampling)
-            kept_R = weight_RV.sum(1, dtype=torch.float64) / total_R
+            mass_RB = _blocks(weight_RV).sum(2).double()
+            kept_R = mass_RB.sum(1) / total_R
         chosen = sampling.confidence
-        drawn_from_RV = weight_RV if chosen is None else redrawn(weight_RV, chosen)
-        token_N = invert(drawn_from_RV, uniform_N, row_N)
-        if chosen is not None:
+        if chosen is None:
+            token_N = invert(weight_RV, uniform_N, row_N, mass_RB)
+        else:
+            drawn_from_RV = redrawn(weight_RV, chosen)
+            token_N = invert(drawn_from_RV, uniform_N, row_N)
             factor_N = drawn_from_RV[row_N, token_N].double() / weight_RV[row_N, token_N].double()
     if greedy_N is not None:
         token_N = token_N.where(~greedy_N, shifted_RV.argmax(1)[row_N])
@@ -167,13 +171,25 @@ def redrawn(weight_RV: Tensor, confidence: ConfidenceConfig) -> Tensor:
     return torch.where(above_RV, weight_RV * last_R, weight_RV * series_R).to(weight_RV.dtype)
 
 
-def invert(weight_RV: Tensor, uniform_N: Tensor, row_N: Tensor | None = None) -> Tensor:
+def _blocks(weight_RV: Tensor) -> Tensor:
+    """Seen as [R, blocks, tokens of a block]. Sums within a block may stay in float32, which is off by 1e-7 of them at
+    most; one of a whole row in float64 would first write the row out in float64."""
+    missing = -weight_RV.shape[1] % _BLOCK
+    if missing:
+        weight_RV = torch.nn.functional.pad(weight_RV, (0, missing))
+    return weight_RV.view(len(weight_RV), -1, _BLOCK)
+
+
+def invert(
+    weight_RV: Tensor, uniform_N: Tensor, row_N: Tensor | None = None, mass_RB: Tensor | None = None
+) -> Tensor:
     """The token at which the cumulative weight passes uniform * total: first the block, then the token in it.
 
     Args:
         weight_RV: unnormalised probabilities, shape [R, V], not all 0 in any row.
         uniform_N: shape [N], float64 in [0, 1).
         row_N: the row that each is drawn from, shape [N]; None when each has its own, in order.
+        mass_RB: sums of the blocks, float64, where they are known.
 
     Returns:
         Token ids, shape [N]; a token of weight 0 is never drawn.
@@ -181,11 +197,11 @@ def invert(weight_RV: Tensor, uniform_N: Tensor, row_N: Tensor | None = None) ->
     rows, vocabulary = weight_RV.shape
     if row_N is None:
         row_N = torch.arange(rows, device=weight_RV.device)
-    blocks = -(-vocabulary // _BLOCK)
-    if blocks * _BLOCK != vocabulary:
-        weight_RV = torch.nn.functional.pad(weight_RV, (0, blocks * _BLOCK - vocabulary))
-    by_block_RBK = weight_RV.view(rows, blocks, _BLOCK)
-    mass_NB = by_block_RBK.sum(2, dtype=torch.float64).cumsum(1)[row_N]
+    by_block_RBK = _blocks(weight_RV)
+    blocks = by_block_RBK.shape[1]
+    if mass_RB is None:
+        mass_RB = by_block_RBK.sum(2).double()
+    mass_NB = mass_RB.cumsum(1)[row_N]
     # Below the total, since a float64 below 1 is at most 1 - 2^-53, and the product then rounds down.
     goal_N1 = (uniform_N * mass_NB[:, -1])[:, None]
     block_N1 = torch.searchsorted(mass_NB, goal_N1, right=True).clamp_max(blocks - 1)

@@ -114,7 +114,8 @@ def sample(run: Run, step: int) -> BatchInUse:
     config = run.config
     clock: dict[str, Metric] = {}
     run.begin(step - 1)
-    collected, drawing = draw(run, step)
+    with run.recording():
+        collected, drawing = draw(run, step)
     judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
         logprobs = logprobs_of(

@@ -46,6 +46,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "training.micro_batch_rollouts": "memory and last bits only",
     "training.gradient_checkpointing": "memory and speed only",
     "training.compile": "speed and last bits only",
+    "training.reuse_sampling": "speed and last bits only",
     "training.max_bad_steps": "from the next update on",
     "rollout.cache_megabytes": "memory and last bits only",
     "rollout.pack_weights": "speed and last bits only",

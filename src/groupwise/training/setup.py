@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from groupwise.checkpoint.randomness import ProcessRandomness
 from groupwise.checkpoint.state import Stateful
 from groupwise.config import RunConfig
 from groupwise.config.combinations import warnings
-from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
 from groupwise.health.actions import Actions
 from groupwise.health.metric import Largest, Mean, Metric
 from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
+from groupwise.model.recorded import RecordedLayers
 from groupwise.model.reference import Reference, build_reference, dropped_out
 from groupwise.prompts.curriculum import Curriculum
 from groupwise.prompts.encode import encode, prompt_limit
@@ -39,6 +39,7 @@ from groupwise.training.inputs import Inputs
 from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.opening import open_recorder
+from groupwise.training.ordering import curriculum_of, order_of, steps_of
 from groupwise.training.probe import ReferenceProbe
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, take_up
@@ -170,6 +171,11 @@ class Run:
         if self.updater.kl_in_loss:
             self.updater.objective = replace(self.updater.objective, beta=self.kl.beta)
 
+    def recording(self) -> AbstractContextManager[None]:
+        """What the layers give while sampling within it serves the first update, where that is wanted and possible."""
+        recorded = self.updater.forward.scorer.recorded
+        return nullcontext() if recorded is None else recorded.record()
+
     def update(self, rows: Sequence[BatchRow], step: int, *, first: bool) -> dict[str, Metric]:
         """One update of everything that learns: the critic where there is one, then the policy.
 
@@ -264,7 +270,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         prompts=prompts,
         held_out=held_out,
         order=order,
-        curriculum=_curriculum(config, prompts),
+        curriculum=curriculum_of(config, prompts),
         steps=steps,
         at_start=at_start if critic is None else at_start | critic.memory(),
         updater=Updater(
@@ -313,28 +319,6 @@ def _engine(config: RunConfig, policy: Policy, scorer: TokenLogprobs, ranks: Ran
     return SharedEngine(own, ranks)
 
 
-def order_of(config: RunConfig, prompts: Sequence[Prompt], per_step: int) -> PromptOrder:
-    """Which of the prompts make each batch."""
-    weights = {source.called: source.weight for source in config.prompts.train if source.weight is not None}
-    return PromptOrder(
-        len(prompts),
-        per_step,
-        shuffle=config.prompts.shuffle,
-        seed=config.run.seed,
-        drop_last=config.prompts.drop_last,
-        sources=[prompt.source for prompt in prompts],
-        weights=weights or None,
-    )
-
-
-def _curriculum(config: RunConfig, prompts: Sequence[Prompt]) -> Curriculum | None:
-    """Which prompts are ready; None where all always are."""
-    chosen = config.prompts.curriculum
-    if chosen is None:
-        return None
-    return Curriculum(chosen, prompts, pass_reward=config.evaluate.pass_reward)
-
-
 def _policy(inputs: Inputs) -> Policy:
     """The policy, whose tokenizer maps what rewards say of characters to tokens."""
     config = inputs.config
@@ -381,13 +365,20 @@ def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> Toke
     """
     if config.training.gradient_checkpointing:
         checkpoint_layers(policy)
-    return TokenLogprobs(
+    training = config.training
+    scorer = TokenLogprobs(
         policy.model,
         longest_tokens=longest_tokens,
         precision=policy.precision,
         flex=policy.flex,
-        compiled=config.training.compile,
+        compiled=training.compile,
     )
+    # Sampling merges adapters, autocast and compiled layers do not call the product, and checkpointing calls it twice.
+    plain = policy.precision is None and not hasattr(policy.model, "peft_config")
+    once = not (training.compile or training.gradient_checkpointing)
+    if training.reuse_sampling and scorer.shared and policy.device.type == "cpu" and plain and once:
+        scorer.recorded = RecordedLayers(scorer.backbone, tokens=training.micro_batch_tokens)
+    return scorer
 
 
 def reference_scorer(
@@ -418,17 +409,6 @@ def _rounding(scorer: TokenLogprobs, prompts: Sequence[Prompt], notices: list[st
         "precision/gap_abs_mean": Mean(float(gap_M.sum()), len(gap_M)),
         "precision/gap_abs_max": Largest(largest),
     }
-
-
-def steps_of(config: RunConfig, order: PromptOrder) -> int:
-    """Batches in the run: as given, or so many epochs, one by default."""
-    steps = config.training.steps or order.steps(config.training.epochs or 1.0)
-    if config.training.warmup_steps > steps:
-        raise ConfigError(
-            f"training.warmup_steps is {config.training.warmup_steps}, more than the run's {steps} steps; the learning "
-            "rate would never reach its value"
-        )
-    return steps
 
 
 def _new_tokens(config: RunConfig, policy: Policy) -> int:

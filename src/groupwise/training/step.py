@@ -90,9 +90,9 @@ class Forward:
             )
         )
 
-    def logprobs(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs and entropies of the trainable tokens, shape [M] each."""
-        logprobs, entropy = self.scorer(batch.families, temperature=self.temperature.value)
+    def logprobs(self, batch: MicroBatch, *, reuse: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs and entropies of the trainable tokens, shape [M] each; `reuse` as the scorer has it."""
+        logprobs, entropy = self.scorer(batch.families, temperature=self.temperature.value, reuse=reuse)
         if len(batch.trainable) != len(logprobs):
             logprobs, entropy = logprobs[batch.trainable], entropy[batch.trainable]
         return logprobs, entropy
@@ -197,9 +197,12 @@ class Updater:
         seen: list[Seen] = []
         mine = self.forward.share(computed)
         following = iter(mine)
-        for batch in self.forward.micro_batches(mine):
+        batches = self.forward.micro_batches(mine)
+        recorded = self.forward.scorer.recorded
+        reuse = first and len(batches) == 1 and recorded is not None  # the record is let go while it is used
+        for batch in batches:
             with torch.enable_grad():  # whoever calls, and whatever a reward has switched off
-                terms, policy_logprobs_M = self._terms(batch)
+                terms, policy_logprobs_M = self._terms(batch, reuse=reuse)
                 terms.loss.backward()
             # The clamp of the ratio hides an infinite log-prob from the loss.
             loss += float(terms.loss.detach()) if bool(policy_logprobs_M.isfinite().all()) else math.nan
@@ -207,6 +210,8 @@ class Updater:
             seen.append(_seen(batch, list(islice(following, batch.rollouts)), terms, policy_logprobs_M))
             if first:
                 parts.append(_gap(policy_logprobs_M - batch.sampler_logprobs_M))
+        if first and recorded is not None:
+            parts.append({"tokens/reused": Total(recorded.reused)})
         for _ in range(self.forward.idle_passes(computed)):
             self.forward.idle(computed[0])
         losses, measured = self._together(loss, parts)
@@ -235,8 +240,8 @@ class Updater:
         faults = self.forward.ranks.gather(explain(seen, loss, norm, gradients))
         return next((fault for fault in faults if fault.offenders), faults[0])
 
-    def _terms(self, batch: MicroBatch) -> tuple[TokenTerms, torch.Tensor]:
-        policy_logprobs_M, entropy_M = self.forward.logprobs(batch)
+    def _terms(self, batch: MicroBatch, *, reuse: bool) -> tuple[TokenTerms, torch.Tensor]:
+        policy_logprobs_M, entropy_M = self.forward.logprobs(batch, reuse=reuse)
         terms = policy_loss(
             self.objective,
             policy_logprobs_M=policy_logprobs_M,

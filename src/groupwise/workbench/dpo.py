@@ -36,10 +36,11 @@ from groupwise.training.keeper import Keeper
 from groupwise.training.loop import Result
 from groupwise.training.measure import peak_memory_megabytes, timed
 from groupwise.training.opening import open_recorder
+from groupwise.training.ordering import order_of, steps_of
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, check_data, refuse_without_python, take_up
 from groupwise.training.schedules import Temperature
-from groupwise.training.setup import forward_of, introduced, order_of, steps_of
+from groupwise.training.setup import forward_of, introduced
 from groupwise.training.step import Forward, score_responses
 from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
 from groupwise.workbench.preferences import Pair, PreferenceInputs, encode_pairs, read_preferences

@@ -1,0 +1,164 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from groupwise.model.load import Policy
+from groupwise.model.recorded import RecordedLayers
+from groupwise.model.shared_prefix import Family
+from groupwise.records import Prompt, Rollout
+from groupwise.rollouts.engine import Sampling
+from groupwise.rollouts.in_process import InProcessEngine
+from tests.rollouts.examples import engine_of, random_prompts
+
+TEMPERATURE = 0.5  # so peaked that rollouts of a group share beginnings
+MANY_STOPS = tuple(range(3, 40))
+LENGTHS = (9, 4, 13)
+GROUP = 6
+
+
+def recording(policy: Policy, *, tokens: int = 10_000, **settings: Any) -> InProcessEngine:
+    engine = engine_of(policy, **settings)
+    engine.scorer.recorded = RecordedLayers(engine.scorer.backbone, tokens=tokens)
+    return engine
+
+
+def sampled(engine: InProcessEngine, prompts: Sequence[Prompt], *, seed: int = 0) -> list[list[Rollout]]:
+    assert engine.scorer.recorded is not None
+    sampling = Sampling(max_new_tokens=12, temperature=TEMPERATURE)
+    with engine.scorer.recorded.record():
+        return engine.generate(prompts, sampling, group_size=GROUP, seed=(seed,))
+
+
+def families(prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout]]) -> list[Family]:
+    return [
+        Family(prompt_ids=prompt.token_ids, responses=[r.token_ids_T for r in group])
+        for prompt, group in zip(prompts, groups, strict=True)
+    ]
+
+
+def gradient(engine: InProcessEngine, asked: Sequence[Family], *, reuse: bool) -> tuple[Tensor, list[Tensor]]:
+    """Log-probs, and the gradient of a sum in which every token counts otherwise."""
+    model = engine.policy.model
+    model.zero_grad()
+    logprobs_M, entropy_M = engine.scorer(asked, temperature=TEMPERATURE, reuse=reuse)
+    weight_M = torch.linspace(-1, 1, len(logprobs_M))
+    ((logprobs_M + 0.1 * entropy_M) * weight_M).sum().backward()
+    return logprobs_M.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def reused(engine: InProcessEngine) -> int:
+    assert engine.scorer.recorded is not None
+    return engine.scorer.recorded.reused
+
+
+def assert_same(found: tuple[Tensor, list[Tensor]], right: tuple[Tensor, list[Tensor]]) -> None:
+    assert (found[0] - right[0]).abs().max() < 1e-5
+    assert len(found[1]) == len(right[1]) > 5
+    for mine, plain in zip(found[1], right[1], strict=True):
+        assert (mine - plain).abs().max() <= 2e-5 * plain.abs().max() + 1e-7
+
+
+def unique_tokens(asked: Sequence[Family]) -> int:
+    """Prompts once, and beginnings that responses of a prompt share once; the last token of a response is no input."""
+    begun = {(f.prompt_ids.tobytes(), *r[:i]) for f in asked for r in f.responses for i in range(1, len(r))}
+    return sum(len(f.prompt_ids) for f in asked) + len(begun)
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Fills with the rows of each linear layer that is computed."""
+    seen: list[int] = []
+    linear = torch.nn.functional.linear
+
+    def counted(x: Tensor, *rest: Any) -> Tensor:
+        seen.append(x.numel() // x.shape[-1])
+        return linear(x, *rest)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", counted)
+    return seen
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])  # without biases and with
+@pytest.mark.parametrize("cut", [False, True], ids=["one chunk", "groups cut by chunks"])
+def test_the_gradient_is_that_of_the_plain_computation(
+    build_policy: Callable[..., Policy], architecture: str, cut: bool, products: list[int]
+) -> None:
+    policy = build_policy(architecture=architecture, stop_token_ids=MANY_STOPS)
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    if cut:
+        halves = range(4), range(4, GROUP)
+        engine._chunks = lambda *_: [[(p, g) for p in range(3) for g in half] for half in halves]  # type: ignore
+    asked = families(prompts, sampled(engine, prompts))[1:]  # a family less, as where an advantage is 0
+    asked[0] = Family(prompt_ids=asked[0].prompt_ids, responses=asked[0].responses[2:5])
+    assert unique_tokens(asked) < sum(len(f.prompt_ids) + sum(len(r) - 1 for r in f.responses) for f in asked)
+    right = gradient(engine, asked, reuse=False)
+    assert reused(engine) == 0
+    assert len(products) > 5
+
+    sampled(engine, prompts)
+    products.clear()
+    assert_same(gradient(engine, asked, reuse=True), right)
+    assert products == []
+    assert reused(engine) == unique_tokens(asked)
+
+    assert_same(gradient(engine, asked, reuse=True), right)  # used up, so computed
+    assert len(products) > 5
+
+
+def test_what_was_not_sampled_is_computed(policy: Policy, products: list[int]) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    asked = families(prompts, sampled(engine, prompts))
+    changed = np.append(asked[0].responses[0], asked[0].responses[0][-1])
+    changed[0] = changed[0] % 300 + 60
+    asked[0] = Family(prompt_ids=asked[0].prompt_ids, responses=[*asked[0].responses[1:], changed])
+    products.clear()
+    found = gradient(engine, asked, reuse=True)
+    assert len(products) > 5
+    assert reused(engine) == 0
+    assert_same(found, gradient(engine, asked, reuse=False))
+
+
+@pytest.mark.parametrize("change", ["in place", "another tensor"])
+def test_changed_weights_are_computed_with(policy: Policy, products: list[int], change: str) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    asked = families(prompts, sampled(engine, prompts))
+    before, _ = gradient(engine, asked, reuse=False)
+    weight = policy.model.model.layers[0].mlp.up_proj.weight
+    with torch.no_grad():
+        if change == "in place":
+            weight.add_(0.05)
+        else:
+            weight.data = weight + 0.05
+    found = gradient(engine, asked, reuse=True)
+    assert reused(engine) == 0
+    assert_same(found, gradient(engine, asked, reuse=False))
+    assert (found[0] - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("spare", "kept"), [(0, True), (-1, False)])
+def test_a_batch_beyond_the_limit_is_not_kept(policy: Policy, spare: int, kept: bool) -> None:
+    prompts = random_prompts(LENGTHS)
+    needed = sum(LENGTHS) + 3 * GROUP * 11  # 12 new tokens, of which the last is no input
+    engine = recording(policy, tokens=needed + spare)
+    asked = families(prompts, sampled(engine, prompts))
+    gradient(engine, asked, reuse=True)
+    assert (reused(engine) > 0) is kept
+
+
+def test_only_what_is_sampled_to_train_on_is_kept(policy: Policy) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    groups = engine.generate(prompts, Sampling(max_new_tokens=12), group_size=GROUP, seed=(0,))
+    gradient(engine, families(prompts, groups), reuse=True)
+    assert reused(engine) == 0
+
+
+def test_an_evaluation_in_between_takes_nothing_away(policy: Policy) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    asked = families(prompts, sampled(engine, prompts))
+    engine.generate(random_prompts((5,), seed=3), Sampling(max_new_tokens=12), group_size=1, seed=(0,))
+    gradient(engine, asked, reuse=True)
+    assert reused(engine) == unique_tokens(asked)
