@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -88,11 +87,11 @@ def _remembered(folder: Path) -> dict[str, Any]:
     position, path = saved[-1]
     state = torch.load(path / STATE, weights_only=True)
     parts = {name: part for name, part in state.items() if name not in ("keeper", "recorder")}
-    return {f"{name} at {position}": pickle.dumps(_plain(part)) for name, part in parts.items()}
+    return {f"{name} at {position}": _plain(part) for name, part in parts.items()}
 
 
 def _plain(value: Any) -> Any:
-    """Tensors as bytes, whose pickles are equal where they are."""
+    """Values that are equal where every bit is, whatever they are."""
     if isinstance(value, torch.Tensor):
         return (str(value.dtype), tuple(value.shape), value.reshape(-1).view(torch.uint8).numpy().tobytes())
     if isinstance(value, dict):

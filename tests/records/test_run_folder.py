@@ -255,8 +255,28 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
         write_manifest(folder, seed=0, command=[], data_files={"none.jsonl": tmp_path / "none.jsonl"})
     with pytest.raises(RunFolderError, match=r"run is not a run folder: it has no manifest\.json"):
         read_manifest(folder)
-    folder.manifest_file.write_text("{")
-    with pytest.raises(RunFolderError, match=r"manifest\.json cannot be read"):
+    for damaged in ("{", "[" * 100_000, '{"a": "\ud800'):
+        folder.manifest_file.write_bytes(damaged.encode("utf-8", "surrogatepass"))
+        with pytest.raises(RunFolderError, match=r"manifest\.json cannot be read"):
+            read_manifest(folder)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"versions": []},
+        {"data": "train.jsonl"},
+        {"python_rewards": 3},
+        {"python_rows": None},
+        {"resumed": {}},
+        {"resumed": ["step-000001"]},
+        {"resumed": [{"at": "step-000001"}]},
+    ],
+)
+def test_a_manifest_that_was_changed_is_refused(tmp_path: Path, field: dict[str, object]) -> None:
+    folder = a_run(tmp_path / "run")
+    folder.manifest_file.write_text(json.dumps({**read_manifest(folder), **field}))
+    with pytest.raises(RunFolderError, match=f"is damaged: its field {next(iter(field))} is not as it was"):
         read_manifest(folder)
 
 

@@ -403,10 +403,18 @@ def read_manifest(folder: RunFolder) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise RunFolderError(f"{folder.path} is not a run folder: it has no manifest.json") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or "groupwise" not in manifest:
         raise RunFolderError(f"{path} was not written by groupwise, so {folder.path} is not a run folder")
+    kinds = {"versions": dict, "data": dict, "python_rewards": list, "python_rows": dict, "resumed": list}
+    wrong = [name for name, kind in kinds.items() if not isinstance(manifest.get(name, kind()), kind)]
+    if wrong or not all(
+        isinstance(each, dict) and {"at", "changed"} <= set(each) for each in manifest.get("resumed", [])
+    ):
+        raise RunFolderError(
+            f"{path} is damaged: its field {(wrong or ['resumed'])[0]} is not as it was written"
+        )
     return manifest
 
 

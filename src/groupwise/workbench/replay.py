@@ -40,6 +40,8 @@ token, and another machine or another number of threads rounds otherwise. Where 
 is twice the largest gap that this makes on the step's prompts, when that is more."""
 
 _SHOWN = 12
+# How the work was done: what sampling left behind is not there in a replay.
+_WORK = ("time/", "tokens/reused")
 # Parts whose memory a replay has no use for.
 _STARTED_ELSEWHERE = ("keeper", "recorder", "order", "probe", "curriculum")
 
@@ -464,7 +466,7 @@ def _updates(run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, flo
 
 def _compared(found: Mapping[str, float], logged: Mapping[str, float], share: float) -> tuple[int, list[str]]:
     """How many metrics are in both, and a sentence on each that differs."""
-    names = sorted(name for name in found if name in logged and not name.startswith("time/"))
+    names = sorted(name for name in found if name in logged and not name.startswith(_WORK))
     return len(names), [
         f"{name}: {_shown(logged[name])} was logged, {_shown(found[name])} computed"
         for name in names
