@@ -45,8 +45,7 @@ MANIFEST: Mapping[str, str] = {
     "platform": "Operating system, processor architecture and the number of cores that the process may use.",
     "seed": "Decides the order of prompts and every sample.",
     "command": "The words that started the run.",
-    "data": "For each source by its name: SHA-256 and size in bytes of a file, SHA-256 and number of the rows of any "
-    "other.",
+    "data": "For each source by its name: its SHA-256, and the size in bytes of a file or the number of other rows.",
     "python_rewards": "Labels of the rewards that were given as Python functions; empty for none.",
     "python_rows": "For `train` and `held_out`, where their rows were given in Python: how many, and the SHA-256 of "
     "the rows as JSON, one to a line.",
@@ -361,8 +360,9 @@ def add_resumption(folder: RunFolder, *, at: str, command: Sequence[str], change
 
 
 def _put_manifest(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
-    text = json.dumps(manifest, indent=2) + "\n"
-    replace_file(folder.manifest_file, lambda file: file.write(text.encode()))
+    replace_file(
+        folder.manifest_file, lambda file: file.write(f"{json.dumps(manifest, indent=2)}\n".encode())
+    )
 
 
 def versions() -> dict[str, str | None]:
