@@ -270,7 +270,7 @@ def data_files_are_told(examples: int) -> Tally:
 
 
 def test_configurations() -> None:
-    configurations_are_told(200).both(least=0.1, different=20)
+    configurations_are_told(200).both(least=0.05, different=20)
 
 
 def test_data() -> None:
@@ -280,7 +280,7 @@ def test_data() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_configurations() -> None:
-    configurations_are_told(2000).both(least=0.1, different=60)
+    configurations_are_told(2000).both(least=0.05, different=60)
 
 
 @pytest.mark.long
@@ -304,7 +304,7 @@ def test_the_command_says_one_line() -> None:
             tally.refuse(said)
 
     fuzzed(st.tuples(configurations, data_files()), 60, told)
-    tally.both(least=0.05, different=5)
+    tally.both(least=0.03, different=5)
 
 
 def commanded(*words: str) -> tuple[int, str]:

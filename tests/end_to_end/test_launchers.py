@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from groupwise.records.metrics_file import read_metrics
 from tests.end_to_end.interrupted import ROWS, tree
+from tests.end_to_end.test_kill import nursery
+from tests.end_to_end.test_signals import command
 from tests.training.test_distributed import same_metrics, same_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -36,18 +37,17 @@ def digits(completions, trainer_state, **columns):
 ENDS_WITHIN = 15.0
 
 
-def project(place: Path, **sections: Any) -> Path:
+def project(place: Path, strategy: str = "ddp") -> Path:
     place.mkdir(exist_ok=True)
     config = tree(
         place / "run",
         prompts={"train": "train.jsonl"},
         rewards=["reward.py:digits"],
         checkpoint={"every_steps": 1, "every_minutes": None},
-        distributed={"timeout_seconds": 120},
-        **sections,
+        distributed={"strategy": strategy, "timeout_seconds": 120},
     )
     config["evaluate"] = {}
-    config["training"]["steps"] = 5
+    config["training"] |= {"steps": 5, "reuse_sampling": False}
     config["run"]["sinks"] = ["terminal"]
     (place / "config.yaml").write_text(yaml.safe_dump(config))
     (place / "reward.py").write_text(REWARD)
@@ -95,10 +95,18 @@ def wait_for(there: Path, seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
+def alone(place: Path, *words: str) -> None:
+    """The command in one process, forked from one that has imported everything."""
+    process = nursery().Process(target=command, args=(str(place), list(words), {}, str(place / "said.txt")))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0, (place / "said.txt").read_text()
+
+
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = project(tmp_path_factory.mktemp("one"))
-    done(place, "groupwise", "train", "config.yaml")
+    alone(place, "train", "config.yaml")
     return place / "run"
 
 
@@ -124,7 +132,7 @@ def test_every_launcher_trains_as_one_process_does(
 ) -> None:
     if launcher[0].startswith("accelerate"):
         pytest.importorskip("accelerate")
-    place = project(tmp_path / "several", distributed={"strategy": strategy, "timeout_seconds": 120})
+    place = project(tmp_path / "several", strategy)
     said = done(place, *launcher, "config.yaml", **environment)
     assert f"2 processes (gloo on cpu), {strategy}: " in said
     assert ("parameters are DTensors" in said) == (strategy == "fsdp2")

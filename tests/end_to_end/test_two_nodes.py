@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.records.metrics_file import read_metrics
-from tests.end_to_end.test_launchers import done, project, wait_for
+from tests.end_to_end.test_launchers import alone, project, wait_for
 from tests.training.test_distributed import same_metrics, same_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -102,12 +102,12 @@ def nodes() -> Iterator[tuple[Node, Node]]:
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = project(tmp_path_factory.mktemp("one"))
-    done(place, "groupwise", "train", "config.yaml")
+    alone(place, "train", "config.yaml")
     return place / "run"
 
 
 def test_two_nodes_train_as_one_process_does(nodes: tuple[Node, Node], one: Path, tmp_path: Path) -> None:
-    place = project(tmp_path / "p", distributed={"strategy": "fsdp2", "timeout_seconds": 120})
+    place = project(tmp_path / "p", "fsdp2")
     running = [node.torchrun(place, i, 29611, "train", "config.yaml") for i, node in enumerate(nodes)]
     said = [process.communicate(timeout=300)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], said
@@ -134,6 +134,6 @@ def test_a_node_is_lost_in_the_middle_of_a_step(nodes: tuple[Node, Node], one: P
     assert "go on with --resume" in said
     assert len(read_metrics(place / "run" / "metrics.jsonl")) == 2
     running[1].wait()
-    done(place, "groupwise", "train", "--resume", "run")
+    alone(place, "train", "--resume", "run")
     same_metrics(place / "run", one)
     same_model(place / "run", one)

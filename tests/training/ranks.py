@@ -55,7 +55,13 @@ def tree(folder: Path, **sections: Any) -> dict[str, Any]:
             "stop_tokens": ["e", "a", "t"],
         },
         "objective": {"kl": {"beta": 0.05}},
-        "training": {"steps": 5, "learning_rate": 1e-3, "mini_batches": 2, "micro_batch_rollouts": 3},
+        "training": {
+            "steps": 5,
+            "learning_rate": 1e-3,
+            "mini_batches": 2,
+            "micro_batch_rollouts": 3,
+            "reuse_sampling": False,
+        },
         "checkpoint": {"every_steps": None, "every_minutes": None},
         "run": {"dir": str(folder), "sinks": [], "seed": 5},
         "distributed": {"timeout_seconds": 60},
@@ -74,7 +80,7 @@ def train_here(config: dict[str, Any], trouble: str = "") -> None:
 
     Args:
         config: of the run, or with `resume` the folder and with `overrides` what changes.
-        trouble: a name in TROUBLES, to be met in this process; `float32` for weights as they are.
+        trouble: a name in TROUBLES, to be met in this process.
     """
     import torch
 
@@ -82,15 +88,15 @@ def train_here(config: dict[str, Any], trouble: str = "") -> None:
     from groupwise.model.sharding import whole
     from groupwise.training import setup, weights
 
-    if trouble != "float32":  # so that rounding hides nothing
-        load = setup.load_policy
+    load = setup.load_policy
 
-        def in_float64(*given: Any, **options: Any) -> Any:
-            policy = load(*given, **options)
-            policy.model.double()
-            return policy
+    def in_float64(*given: Any, **options: Any) -> Any:
+        """So that rounding hides little; the model still computes its norms in float32."""
+        policy = load(*given, **options)
+        policy.model.double()
+        return policy
 
-        setup.load_policy = in_float64
+    setup.load_policy = in_float64
     seen: list[torch.Tensor] = []
     apply = weights.GuardedStep.apply
 

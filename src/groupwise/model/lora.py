@@ -24,7 +24,7 @@ from groupwise import registry
 from groupwise.config.model import LoraConfig
 from groupwise.errors import CheckpointError, ConfigError, ModelError
 from groupwise.model.reading import reading
-from groupwise.model.sharding import whole, whole_state
+from groupwise.model.sharding import whole_copy, whole_state
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -130,10 +130,7 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
         if not any(name.startswith(f"{layer}.") for layer in layers)
     }
     for name, layer in layers.items():
-        merged = copy.deepcopy(layer)
-        for module in merged.modules():
-            for key, parameter in module.named_parameters(recurse=False):
-                module.register_parameter(key, torch.nn.Parameter(whole(parameter.detach()), False))
+        merged = whole_copy(layer)
         try:
             merged.merge(safe_merge=True, adapter_names=[POLICY])
         except ValueError as error:

@@ -8,6 +8,7 @@ passes, whose number differs from process to process, so for these the whole mod
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -137,6 +138,17 @@ def whole_state(model: torch.nn.Module) -> dict[str, Tensor]:
         return state
     once = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return {name: whole_on_first(tensor) for name, tensor in state.items() if name in once}
+
+
+def whole_copy(module: torch.nn.Module) -> Any:
+    """A copy of a module, of which every process holds all weights; all that have a part of them call this."""
+    # Divided weights are put in place of their copies, since torch cannot copy the gradients that hang on them.
+    together = {
+        id(p): torch.nn.Parameter(whole(p.detach()), requires_grad=False)
+        for p in module.parameters()
+        if isinstance(p, DTensor)
+    }
+    return copy.deepcopy(module, together)
 
 
 def divided_as(like: Tensor, full: Tensor) -> Tensor:
