@@ -360,9 +360,8 @@ def add_resumption(folder: RunFolder, *, at: str, command: Sequence[str], change
 
 
 def _put_manifest(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
-    replace_file(
-        folder.manifest_file, lambda file: file.write(f"{json.dumps(manifest, indent=2)}\n".encode())
-    )
+    text = json.dumps(manifest, indent=2) + "\n"
+    replace_file(folder.manifest_file, lambda file: file.write(text.encode()))
 
 
 def versions() -> dict[str, str | None]:
@@ -376,11 +375,7 @@ def fingerprints(
     python_rewards: Sequence[str] = (),
     python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`.
-
-    Raises:
-        RunFolderError: a data file cannot be read.
-    """
+    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`, also for what it raises."""
     return {
         "data": {name: _fingerprint(path) for name, path in data_files.items()}
         | {name: _rows_fingerprint(rows) for name, rows in (data_rows or {}).items()},
