@@ -375,7 +375,7 @@ def fingerprints(
     python_rewards: Sequence[str] = (),
     python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`, also for what it raises."""
+    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`, also for errors."""
     return {
         "data": {name: _fingerprint(path) for name, path in data_files.items()}
         | {name: _rows_fingerprint(rows) for name, rows in (data_rows or {}).items()},
