@@ -173,6 +173,8 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "evaluate.at_end": (False, {}),
     "evaluate.temperature": (0.5, {}),
     "evaluate.samples": (4, {"evaluate": {"temperature": 1.0}}),
+    "evaluate.k": ([1, 2], {"evaluate": {"temperature": 1.0, "samples": 2}}),
+    "evaluate.greedy": (True, {"evaluate": {"temperature": 1.0}}),
     "evaluate.max_new_tokens": (9, {}),
     "evaluate.pass_reward": (0.5, {}),
     "evaluate.prompts": (20, {}),
@@ -214,6 +216,11 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "distributed.strategy": ("fsdp2", {}),
     "distributed.timeout_seconds": (20.0, {}),
 }
+OTHER |= {
+    f"evaluate.{key}": given
+    for key, given in OTHER.items()
+    if key.startswith("rewards.") and not key.endswith(("normalise", "smoothing", "schedule"))
+}
 ONLY_ONE = {"rollout.engine", "prompts.held_out.weight"}
 """Settings with a single choice so far."""
 
@@ -223,13 +230,14 @@ def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]
     if re.match(r"prompts\.(train|held_out)\.", key):
         _, section, name = key.split(".")
         return {"prompts": {section: [{**others, name: value}]}}
-    for part in reversed(key.removeprefix("rewards.").split(".")):
+    _, listed, inside = key.rpartition("rewards.")
+    for part in reversed(inside.split(".") if listed else key.split(".")):
         tree = {part: tree}
-    if key.startswith("rewards."):
+    if listed:
         entry = {"name": "exact", **others}
         for name, inner in tree.items():
             entry[name] = {**entry.get(name, {}), **inner} if name == "gate" else inner
-        return {"rewards": [entry]}
+        return {"rewards": [entry]} if key.startswith("rewards.") else {"evaluate": {"rewards": [entry]}}
     return laid_on(others, tree)
 
 
@@ -260,7 +268,13 @@ def test_every_setting_can_be_set_is_kept_and_knows_its_origin(key: str) -> None
         load(tree_with(key, at(load({}).config, key), others))
         if not key.startswith(
             (
-                *("rewards", "lora", "rollout.temperature_schedule", "rollout.confidence"),
+                *(
+                    "rewards",
+                    "evaluate.rewards",
+                    "lora",
+                    "rollout.temperature_schedule",
+                    "rollout.confidence",
+                ),
                 *("prompts.curriculum", "prompts.train.", "prompts.held_out."),
                 *("objective.filter", "objective.teaching"),
             )
@@ -290,7 +304,7 @@ def test_what_is_written_is_read_back_equal(key: str, tmp_path: Path) -> None:
     assert load(json.loads(config.model_dump_json())).config == config
 
 
-@pytest.mark.parametrize("key", [key for key in OTHER if not key.startswith("rewards.")])
+@pytest.mark.parametrize("key", [key for key in OTHER if "rewards." not in key])
 def test_every_setting_can_be_given_as_a_word_in_json(key: str) -> None:
     value, others = OTHER[key]
     dotted = re.sub(r"^(prompts.train|prompts.held_out)\.", r"\1.0.", key)
