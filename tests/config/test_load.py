@@ -283,7 +283,7 @@ def test_every_setting_can_be_set_is_kept_and_knows_its_origin(key: str) -> None
     )
     assert at(loaded.config, key) == value
     assert loaded.config != base.config
-    dotted = re.sub(r"^(rewards|prompts.train|prompts.held_out)\.", r"\1.0.", key)
+    dotted = re.sub(r"^(evaluate.rewards|rewards|prompts.train|prompts.held_out)\.", r"\1.0.", key)
     origins = [
         place for name, place in loaded.origins.items() if name == dotted or name.startswith(f"{dotted}.")
     ]
