@@ -212,6 +212,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.overwrite": (True, {}),
     "run.sinks": ([], {}),
     "run.save_rollouts": (False, {}),
+    "run.samples_every_steps": (20, {}),
     "run.save_model": (False, {}),
     "distributed.strategy": ("fsdp2", {}),
     "distributed.timeout_seconds": (20.0, {}),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import presets
-from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
+from groupwise.config.base import Bool, NonNegativeInt, PathText, PositiveInt, Section
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.critic import CriticConfig
 from groupwise.config.distributed import DistributedConfig
@@ -43,10 +43,15 @@ class RunSettings(Section):
     overwrite: Bool = Field(
         default=False, description="Replace a run of ours in that folder; its own files only."
     )
-    sinks: tuple[Literal["terminal", "tensorboard"], ...] = Field(
+    sinks: tuple[Literal["terminal", "tensorboard", "wandb", "trackio"], ...] = Field(
         default=("terminal", "tensorboard"), description="Where metrics go beside metrics.jsonl."
     )
     save_rollouts: Bool = Field(default=True, description="Write every rollout to rollouts/ as Parquet.")
+    samples_every_steps: PositiveInt | None = Field(
+        default=50,
+        description="Write a few groups of the batch to samples/ as Markdown after so many steps, and at the first; "
+        "null: never. Evaluations always do.",
+    )
     save_model: Bool = Field(default=True, description="Write the trained model to model/ at the end.")
 
 
@@ -308,6 +313,7 @@ WITHOUT_DPO = (
     "evaluate.max_new_tokens",
     "evaluate.pass_reward",
     "run.save_rollouts",
+    "run.samples_every_steps",
 )
 """Sections and settings that have no effect with method dpo."""
 
