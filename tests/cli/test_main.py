@@ -12,7 +12,20 @@ import pytest
 from groupwise.cli.main import _blame
 from tests.cli.conftest import Said
 
-VERBS = ("train", "smoke", "eval", "score", "sample", "explain", "check", "check-reward", "init")
+VERBS = (
+    "train",
+    "smoke",
+    "eval",
+    "compare",
+    "export",
+    "rate",
+    "score",
+    "sample",
+    "explain",
+    "check",
+    "check-reward",
+    "init",
+)
 
 
 def test_help_names_every_verb(groupwise: Callable[..., Said]) -> None:

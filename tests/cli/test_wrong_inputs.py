@@ -280,7 +280,68 @@ CASES = {
         words="eval config.yaml prompts.held_out=null", says=("prompts.held_out", "--data")
     ),
     "eval of a model folder alone": Case(
-        words="eval somewhere", files={"somewhere/config.json": "{}"}, says=("somewhere", "--model somewhere")
+        words="eval somewhere --data train.jsonl",
+        files={"somewhere/config.json": "{}"},
+        says=("rewards is empty", "rewards=[numeric]", "--reference"),
+    ),
+    "eval of a run that is not there": Case(
+        words="eval runs/frist/one", says=("runs/frist/one", "there is no")
+    ),
+    "eval of a model folder without data": Case(
+        words="eval somewhere rewards=[numeric]",
+        files={"somewhere/config.json": "{}"},
+        says=("prompts.held_out is missing", "--data"),
+    ),
+    "eval with k that is no number": Case(
+        words="eval config.yaml --k 1,four", says=("--k '1,four'", "--k 1,4,16")
+    ),
+    "eval with k of 0": Case(words="eval config.yaml --k 0", says=("--k '0'", "--k 1,4,16")),
+    "eval with fewer samples than k": Case(
+        words="eval config.yaml --k 4 --samples 2", says=("evaluate.samples is 2", "pass@4")
+    ),
+    "eval of pass@4 at temperature 0": Case(
+        words="eval config.yaml --k 4 --temperature 0", says=("evaluate.samples is 4", "temperature 0")
+    ),
+    "an evaluation k above its samples": Case(
+        words="check config.yaml evaluate.k=[1,8]", says=("evaluate.k", "pass@8", "evaluate.samples is 1")
+    ),
+    "k given twice": Case(words="check config.yaml evaluate.k=[1,1]", says=("evaluate.k", "each k once")),
+    "a greedy response beside greedy ones": Case(
+        words="check config.yaml evaluate.greedy=true",
+        says=("evaluate.greedy", "at temperature 0", "remove it"),
+    ),
+    "an evaluation reward that is not there": Case(
+        words="check config.yaml evaluate.rewards=[numerik]", says=("evaluate.rewards[0]", "numeric")
+    ),
+    "an evaluation reward that is normalised": Case(
+        words='check config.yaml evaluate.rewards=[{"name":"exact","normalise":"group"}]',
+        says=("evaluate.rewards[0].normalise", "unknown key"),
+    ),
+    "an evaluation reward of weight 0 behind a gate": Case(
+        words='check config.yaml evaluate.rewards=[{"name":"numeric","weight":0,"gate":{"reward":"x"}}]',
+        says=("its weight is 0", "gate"),
+    ),
+    "an evaluation reward whose column is not there": Case(
+        words='check config.yaml evaluate.rewards=[{"name":"exact","columns":{"answer":"gold"}}]',
+        says=("held_out.jsonl", "'gold'"),
+    ),
+    "compare without what varies": Case(
+        words="compare config.yaml", says=("--vary is missing", "objective=grpo")
+    ),
+    "compare by what is not measured": Case(
+        words="compare config.yaml --vary objective=rloo --metric reward/mean",
+        says=("--metric reward/mean is not measured", "eval/pass@1"),
+    ),
+    "compare an unknown preset": Case(
+        words="compare config.yaml --vary objective=grpo,dappo", says=("dappo", "did you mean 'dapo'?")
+    ),
+    "rate without a second word": Case(words="rate import ratings", says=("FILE",)),
+    "rate a file that is not there": Case(
+        words="rate export found.json --output sheet", says=("found.json cannot be read",)
+    ),
+    "rate one model twice": Case(words="rate export run run --output sheet", says=("named twice", "once")),
+    "import without an export": Case(
+        words="rate import train.jsonl reward.py", says=("key.json", "rate export")
     ),
     "eval of a run without a model": Case(
         words="eval old", files={"old/config.yaml": CONFIG}, says=("old", "no trained model", "--model")

@@ -123,6 +123,8 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "evaluate.at_end": (False, {}),
     "evaluate.temperature": (0.5, {}),
     "evaluate.samples": (4, {"evaluate": {"temperature": 1.0}}),
+    "evaluate.k": ([1, 2], {"evaluate": {"temperature": 1.0, "samples": 2}}),
+    "evaluate.greedy": (True, {"evaluate": {"temperature": 1.0}}),
     "evaluate.max_new_tokens": (9, {}),
     "evaluate.pass_reward": (0.5, {}),
     "evaluate.prompts": (20, {}),
@@ -160,9 +162,15 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.overwrite": (True, {}),
     "run.sinks": ([], {}),
     "run.save_rollouts": (False, {}),
+    "run.samples_every_steps": (20, {}),
     "run.save_model": (False, {}),
     "distributed.strategy": ("fsdp2", {}),
     "distributed.timeout_seconds": (20.0, {}),
+}
+OTHER |= {
+    f"evaluate.{key}": given
+    for key, given in OTHER.items()
+    if key.startswith("rewards.") and not key.endswith(("normalise", "smoothing", "schedule"))
 }
 ONLY_ONE = {"rollout.engine"}
 """Settings with a single choice so far."""
@@ -170,13 +178,14 @@ ONLY_ONE = {"rollout.engine"}
 
 def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]:
     tree: Any = value
-    for part in reversed(key.removeprefix("rewards.").split(".")):
+    _, listed, inside = key.rpartition("rewards.")
+    for part in reversed(inside.split(".") if listed else key.split(".")):
         tree = {part: tree}
-    if key.startswith("rewards."):
+    if listed:
         entry = {"name": "exact", **others}
         for name, inner in tree.items():
             entry[name] = {**entry.get(name, {}), **inner} if name == "gate" else inner
-        return {"rewards": [entry]}
+        return {"rewards": [entry]} if key.startswith("rewards.") else {"evaluate": {"rewards": [entry]}}
     for section, values in others.items():
         tree[section] = {**values, **tree.get(section, {})} if isinstance(values, dict) else values
     return tree
@@ -199,7 +208,7 @@ def test_every_setting_can_be_set_is_kept_and_knows_its_origin(key: str) -> None
     loaded = load(tree_with(key, value, others))
     base = (
         load(tree_with(key, at(load({}).config, key), others))
-        if not key.startswith(("rewards", "lora", "rollout.temperature_schedule"))
+        if not key.startswith(("rewards", "evaluate.rewards", "lora", "rollout.temperature_schedule"))
         else load({})
     )
     assert at(loaded.config, key) == value
@@ -225,7 +234,7 @@ def test_what_is_written_is_read_back_equal(key: str, tmp_path: Path) -> None:
     assert load(json.loads(config.model_dump_json())).config == config
 
 
-@pytest.mark.parametrize("key", [key for key in OTHER if not key.startswith("rewards.")])
+@pytest.mark.parametrize("key", [key for key in OTHER if "rewards." not in key])
 def test_every_setting_can_be_given_as_a_word_in_json(key: str) -> None:
     value, others = OTHER[key]
     by_word = load(others, [f"{key}={json.dumps(value)}"])

@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -120,3 +121,60 @@ def test_lengths(engine: InProcessEngine, own: int | None, limit: int) -> None:
     truncated = sum(int(r.token_ids_T[-1]) not in range(3, 60) for r in rollouts)
     assert 0 < truncated < 20
     assert found.metrics["eval/truncated_fraction"] == Mean(float(truncated), 20.0)
+
+
+def test_pass_at_k_beside_pass_at_1(engine: InProcessEngine) -> None:
+    # Four prompts of three samples: 3, 1, 0 and 2 pass. pass@2 is 1, 1 - C(2,2)/C(3,2) = 2/3, 0 and 1, mean 2/3; pass@3
+    # is 1, 1, 0 and 1, mean 3/4.
+    rewards = [1, 1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1]
+    found = run(engine, by_index(rewards), temperature=1.0, samples=3, k=(1, 2, 3))
+    assert values(found.metrics)["eval/pass@2"] == pytest.approx(2 / 3)
+    assert values(found.metrics)["eval/pass@3"] == pytest.approx(3 / 4)
+    assert found.metrics["eval/pass@1"] == Mean(6.0, 12.0)
+    assert "eval/pass@2" not in run(engine, temperature=1.0, samples=3).metrics
+
+
+def test_a_greedy_response_beside_the_sampled_ones(engine: InProcessEngine) -> None:
+    # Two prompts, two samples and a greedy one each, scored in that order: the greedy ones pass, once.
+    found = run(engine, by_index([0, 0, 1, 1, 0, 0]), lengths=(5, 2), temperature=1.0, samples=2, greedy=True)
+    assert found.metrics["eval/greedy_pass@1"] == Mean(1.0, 2.0)
+    assert found.metrics["eval/pass@1"] == Mean(1.0, 4.0)
+    assert found.metrics["eval/response_count"].value == 4
+    alone = run(engine, lengths=(5, 2))
+    greedy = [group.greedy for group in found.groups]
+    assert all(each is not None for each in greedy)
+    assert token_ids([[each.rollout] for each in greedy if each is not None]) == token_ids(
+        [g.rollouts_G for g in alone.groups]
+    )
+
+
+def test_each_row_counts_once_whatever_the_training_group(engine: InProcessEngine) -> None:
+    # Case e08: 3 rows and a training group of 4 by 2 prompts; evaluation has a size of its own and no padding.
+    config = RolloutConfig(max_new_tokens=4, group_size=4, prompts_per_step=2)
+    asked: list[str] = []
+
+    def score(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
+        asked.extend(prompt.id for prompt in prompts)
+        return constant(1.0)(prompts, rollouts)
+
+    prompts = random_prompts((5, 2, 9))
+    found = evaluate(engine, prompts, score, EvaluateConfig(), config, seed=(0,))
+    assert asked == [prompt.id for prompt in prompts]
+    assert [len(group.rollouts_G) for group in found.groups] == [1, 1, 1]
+
+
+def test_equal_prompts_of_two_rows_are_two_groups(engine: InProcessEngine) -> None:
+    # Case e03: the same question with the answers 1 and 2. Each group has its own row's answer.
+    (first,) = random_prompts((5,))
+    prompts = [
+        dataclasses.replace(first, id="a:0", columns={"answer": 1}),
+        dataclasses.replace(first, id="a:1", columns={"answer": 2}),
+    ]
+
+    def score(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
+        return [Verdict(reward=float(prompt.columns["answer"] == 1), parts={}) for prompt in prompts]
+
+    config = EvaluateConfig(temperature=1.0, samples=2)
+    found = evaluate(engine, prompts, score, config, ROLLOUT, seed=(0,))
+    assert [[v.reward for v in g.verdicts_G] for g in found.groups] == [[1.0, 1.0], [0.0, 0.0]]
+    assert found.pass_at_1 == 0.5

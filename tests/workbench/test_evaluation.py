@@ -49,18 +49,27 @@ def measured() -> Measured:
     }
     groups = [group("p", [1.0, 0.0]), group("q", [1.0, 1.0]), group("r", [0.0, None])]
     return Measured(
-        model="m", data="d", temperature=0.7, groups=groups, metrics=metrics, pass_reward=1.0, notes=["cut"]
+        model="m",
+        data="d",
+        temperature=0.7,
+        groups=groups,
+        metrics=metrics,
+        pass_reward=1.0,
+        notes=["cut"],
+        judged_by=("a", "b"),
     )
 
 
 def test_the_table(measured: Measured) -> None:
-    # Rates per prompt 0.5, 1, 0: mean 0.5, sample variance (0 + 0.25 + 0.25) / 2 = 0.25, standard error 0.5 / sqrt(3)
-    # = 0.2887. Part a: (1 + 0 + 1 + 1 + 0) / 5 = 0.6, part b twice that.
+    # Rates per prompt 0.5, 1, 0: mean 0.5, sample variance 0.5 / 2 = 0.25, squared standard error 0.25 / 3, so they are
+    # worth 0.25 / (0.25 / 3) = 3 prompts. Wilson with z^2 = 3.8415: middle (0.5 + 3.8415 / 6) / (1 + 3.8415 / 3) = 0.5,
+    # half 1.96 sqrt(0.25 / 3 + 3.8415 / 36) / 2.2805 = 0.3747. Part a: (1 + 0 + 1 + 1 + 0) / 5 = 0.6, b twice that.
     assert measured.lines() == [
         "model        m",
         "data         d: 3 prompts, 2 at temperature 0.7",
         "note         cut",
-        "pass@1       50.0% +- 28.9% (standard error), reward 1 passes",
+        "passes       a reward of 1 or more, by a, b",
+        "pass@1       50.0% [12.5%, 87.5%]",
         "mean reward  0.5000",
         "  a          0.6000",
         "  b          1.2000",

@@ -17,11 +17,15 @@ import typer
 
 from groupwise.cli.check import check
 from groupwise.cli.check_reward import check_reward
+from groupwise.cli.compare import compare
 from groupwise.cli.eval import evaluate
 from groupwise.cli.explain import explain
+from groupwise.cli.export import export
 from groupwise.cli.health import health
 from groupwise.cli.init import init
+from groupwise.cli.rate import rate
 from groupwise.cli.replay import replay
+from groupwise.cli.report import report
 from groupwise.cli.sample import sample
 from groupwise.cli.score import score
 from groupwise.cli.smoke import smoke
@@ -47,6 +51,8 @@ for _name, _verb in (
     ("train", train),
     ("smoke", smoke),
     ("eval", evaluate),
+    ("compare", compare),
+    ("export", export),
     ("score", score),
     ("sample", sample),
     ("explain", explain),
@@ -54,9 +60,11 @@ for _name, _verb in (
     ("check", check),
     ("check-reward", check_reward),
     ("health", health),
+    ("report", report),
     ("init", init),
 ):
     app.command(_name)(_verb)
+app.add_typer(rate, name="rate")
 
 
 def _version(wanted: bool) -> None:

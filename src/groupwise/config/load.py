@@ -88,7 +88,7 @@ def _resolve(tree: dict[str, Any], place: str, overrides: Sequence[str], base: P
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         layers.append((layer, where))
-    merged: dict[str, Any] = {"rewards": []}
+    merged: dict[str, Any] = {"rewards": [], "evaluate": {"rewards": []}}
     for layer, _ in layers:
         merged = _merge(merged, layer)
     try:
@@ -145,10 +145,10 @@ def _normal(tree: Mapping[str, Any], place: str) -> dict[str, Any]:
             controller = as_choice(objective["kl"]["controller"])
             objective["kl"] = {**objective["kl"], "controller": controller}
         tree["objective"] = objective
-    if isinstance(tree.get("rewards"), str):
-        tree["rewards"] = [tree["rewards"]]
-    if isinstance(tree.get("rewards"), list | tuple):
-        tree["rewards"] = [as_choice(reward) for reward in tree["rewards"]]
+    _spell_rewards(tree)
+    if isinstance(tree.get("evaluate"), Mapping):
+        tree["evaluate"] = dict(tree["evaluate"])
+        _spell_rewards(tree["evaluate"])
     for key, value in tree.items():
         field = RunConfig.model_fields.get(key)
         if field is None or isinstance(value, Mapping | BaseModel) or key == "rewards":
@@ -158,6 +158,14 @@ def _normal(tree: Mapping[str, Any], place: str) -> dict[str, Any]:
         if value is not None or field.is_required() or field.default is not None:
             raise ConfigError(f"{place}: {key} is {said(value)}, but it is a section with keys of its own")
     return tree
+
+
+def _spell_rewards(tree: dict[str, Any]) -> None:
+    """Rewards under their key as a list of mappings, where single names stand for them."""
+    if isinstance(tree.get("rewards"), str):
+        tree["rewards"] = [tree["rewards"]]
+    if isinstance(tree.get("rewards"), list | tuple):
+        tree["rewards"] = [as_choice(reward) for reward in tree["rewards"]]
 
 
 def _preset_name(tree: Mapping[str, Any]) -> str | None:

@@ -24,8 +24,8 @@ class GateConfig(Section):
     )
 
 
-class RewardConfig(Section):
-    """One reward: a built-in scorer or a function of yours."""
+class ScorerConfig(Section):
+    """One reward as it judges: a built-in scorer or a function of yours."""
 
     name: Text = Field(description="A scorer's name, or module:function, or file.py:function.")
     weight: Float = Field(default=1.0, description="Its factor in the sum; 0 to watch it only.")
@@ -53,6 +53,29 @@ class RewardConfig(Section):
     gate: GateConfig | None = Field(
         default=None, description="Count it only where another reward is high enough."
     )
+
+    @field_validator("label")
+    @classmethod
+    def _readable(cls, label: str | None) -> str | None:
+        fault = None if label is None else fault_of_label(label)
+        if fault is not None:
+            raise ValueError(f"it {fault}; a label is a name on one line, since metrics are called by it")
+        return label
+
+    @model_validator(mode="after")
+    def _stands_in(self) -> ScorerConfig:
+        if (self.on_failure == "value") != (self.failure_value is not None):
+            raise ValueError("failure_value goes with on_failure: value, and only with it")
+        return self
+
+    def in_training(self) -> RewardConfig:
+        """The same reward as an entry of the training rewards, what concerns training alone at its default."""
+        return RewardConfig.model_validate(self.model_dump())
+
+
+class RewardConfig(ScorerConfig):
+    """One reward as it is trained on: what it judges by, and how that becomes an advantage."""
+
     normalise: Literal["none", "group", "batch"] = Field(
         default="none",
         description="Count its distance from the mean of the group or batch, in standard deviations, when training.",
@@ -65,20 +88,6 @@ class RewardConfig(Section):
         default=(),
         description="Points [finished steps, factor] on a line that multiplies the weight; constant outside them.",
     )
-
-    @field_validator("label")
-    @classmethod
-    def _readable(cls, label: str | None) -> str | None:
-        fault = None if label is None else fault_of_label(label)
-        if fault is not None:
-            raise ValueError(f"it {fault}; a label is a name on one line, since metrics are called by it")
-        return label
-
-    @model_validator(mode="after")
-    def _stands_in(self) -> RewardConfig:
-        if (self.on_failure == "value") != (self.failure_value is not None):
-            raise ValueError("failure_value goes with on_failure: value, and only with it")
-        return self
 
     @field_validator("schedule")
     @classmethod
@@ -121,3 +130,12 @@ def fault_of_label(label: str) -> str | None:
     if "/" in label:
         return f"has a slash ({label!r:.60})"
     return None if label.isprintable() else f"has characters that cannot be seen ({label!r:.60})"
+
+
+def named(value: Any) -> Any:
+    """Entries of a list of rewards as mappings, where some are given by their name alone."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list | tuple):
+        return [{"name": item} if isinstance(item, str) else item for item in value]
+    return value

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import presets
-from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
+from groupwise.config.base import Bool, NonNegativeInt, PathText, PositiveInt, Section
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.critic import CriticConfig
 from groupwise.config.distributed import DistributedConfig
@@ -17,7 +17,7 @@ from groupwise.config.health import HealthConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.config.objective import ADVANTAGES, ObjectiveConfig
 from groupwise.config.prompts import PromptsConfig
-from groupwise.config.rewards import RewardConfig
+from groupwise.config.rewards import RewardConfig, named
 from groupwise.config.rollout import RolloutConfig, check_temperature
 from groupwise.config.training import TrainingConfig
 from groupwise.objective.estimator import Estimator
@@ -43,10 +43,15 @@ class RunSettings(Section):
     overwrite: Bool = Field(
         default=False, description="Replace a run of ours in that folder; its own files only."
     )
-    sinks: tuple[Literal["terminal", "tensorboard"], ...] = Field(
+    sinks: tuple[Literal["terminal", "tensorboard", "wandb", "trackio"], ...] = Field(
         default=("terminal", "tensorboard"), description="Where metrics go beside metrics.jsonl."
     )
     save_rollouts: Bool = Field(default=True, description="Write every rollout to rollouts/ as Parquet.")
+    samples_every_steps: PositiveInt | None = Field(
+        default=50,
+        description="Write a few groups of the batch to samples/ as Markdown after so many steps, and at the first; "
+        "null: never. Evaluations always do.",
+    )
     save_model: Bool = Field(default=True, description="Write the trained model to model/ at the end.")
 
 
@@ -84,11 +89,7 @@ class RunConfig(Section):
     @field_validator("rewards", mode="before")
     @classmethod
     def _names_alone(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = [value]
-        if isinstance(value, list | tuple):
-            return [{"name": item} if isinstance(item, str) else item for item in value]
-        return value
+        return named(value)
 
     @field_validator("method", mode="before")
     @classmethod
@@ -196,12 +197,13 @@ class RunConfig(Section):
             )
 
     def _rewards(self) -> None:
-        labels = [r.label for r in self.rewards if r.label is not None]
-        twice = next((label for label in labels if labels.count(label) > 1), None)
-        if twice is not None:
-            raise ValueError(
-                f"rewards: the label {twice!r} is given twice; each part needs a name of its own"
-            )
+        for key, rewards in (("rewards", self.rewards), ("evaluate.rewards", self.evaluate.rewards)):
+            labels = [r.label for r in rewards if r.label is not None]
+            twice = next((label for label in labels if labels.count(label) > 1), None)
+            if twice is not None:
+                raise ValueError(
+                    f"{key}: the label {twice!r} is given twice; each part needs a name of its own"
+                )
 
     def _old(self) -> None:
         if self.objective.old_source == "sampler" and self.rollout.truncates:
@@ -231,6 +233,16 @@ class RunConfig(Section):
             raise ValueError(
                 f"evaluate.samples is {self.evaluate.samples}, but at temperature 0 all samples are the same; "
                 "set evaluate.temperature above 0 or samples to 1"
+            )
+        if max(self.evaluate.k) > self.evaluate.samples:
+            raise ValueError(
+                f"evaluate.k asks for pass@{max(self.evaluate.k)}, which takes as many samples of each prompt, but "
+                f"evaluate.samples is {self.evaluate.samples}; raise that, with a temperature above 0"
+            )
+        if self.evaluate.greedy and self.evaluate.temperature == 0:
+            raise ValueError(
+                "evaluate.greedy is set, but at temperature 0 every response is greedy; set evaluate.temperature above "
+                "0, or remove it"
             )
 
     def _distributed(self) -> None:
@@ -275,11 +287,15 @@ WITHOUT_DPO = (
     "critic",
     "training.updates_per_batch",
     "training.mini_batches",
+    "evaluate.rewards",
     "evaluate.temperature",
     "evaluate.samples",
+    "evaluate.k",
+    "evaluate.greedy",
     "evaluate.max_new_tokens",
     "evaluate.pass_reward",
     "run.save_rollouts",
+    "run.samples_every_steps",
 )
 """Sections and settings that have no effect with method dpo."""
 

@@ -147,6 +147,10 @@ METRICS: Mapping[str, str] = {
     "time/evaluate_seconds": "Seconds spent on held-out evaluation.",
     "time/step_seconds": "Seconds of the whole step, evaluation included and recording left out.",
     "eval/pass@1": "Share of held-out responses whose total reward reaches evaluate.pass_reward.",
+    "eval/pass@{label}": "Chance that one of so many responses to a held-out prompt passes, estimated without bias "
+    "from all of evaluate.samples; for each of evaluate.k.",
+    "eval/greedy_pass@1": "Share of held-out prompts whose greedy response passes, beside the sampled ones; with "
+    "evaluate.greedy.",
     "eval/response_count": "Held-out responses that were sampled.",
     "eval/reward_mean": "Mean total reward on the held-out prompts, in units of reward.",
     "eval/length_mean": "Mean length of the held-out responses, in tokens.",

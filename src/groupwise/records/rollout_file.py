@@ -7,13 +7,14 @@ file depends on when or where it was written.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -196,30 +197,52 @@ def write_rollouts(path: Path, groups: Sequence[TrainingGroup], *, step: int) ->
     )
 
 
-def read_rollouts(path: Path) -> list[TrainingGroup]:
+def read_rollouts(path: Path, *, groups: Collection[int] | None = None) -> list[TrainingGroup]:
     """The groups of one file, in their order.
 
     JSON has lists only, so a tuple inside `messages` or `columns` comes back as a list.
 
+    Args:
+        path: the Parquet file.
+        groups: only those with these numbers; None for all.
+
     Raises:
         RunFolderError: no such file, not a rollout file, damaged, or of a newer schema version.
     """
+    table = read_table(path)
+    if groups is not None:
+        table = table.filter(pa.compute.is_in(table["group"], pa.array(sorted(groups), type=pa.int32())))
+    return [_training_group(rows) for rows in _rows_by_group(table)]
+
+
+def read_table(path: Path, columns: Collection[str] | None = None) -> pa.Table:
+    """The rows of one file as they are.
+
+    Args:
+        path: the Parquet file.
+        columns: only these, as far as the file's version has them; None for all.
+
+    Raises:
+        RunFolderError: see `read_rollouts`.
+    """
     try:
-        table = pq.read_table(path, partitioning=None)
+        schema = pq.read_schema(path)
+        version = int((schema.metadata or {}).get(_VERSION_KEY, b"0"))
+        if version == 0:
+            raise RunFolderError(f"{path} is a Parquet file, but not one of rollouts that groupwise wrote")
+        if version > SCHEMA_VERSION:
+            raise RunFolderError(
+                f"{path} has schema version {version}, and this groupwise reads up to {SCHEMA_VERSION}; install a "
+                "newer one"
+            )
+        chosen = None if columns is None else [name for name in schema.names if name in columns]
+        return pq.read_table(path, columns=chosen, partitioning=None)
     except FileNotFoundError:
         raise RunFolderError(
             f"there is no rollout file {path}; was the run started with run.save_rollouts?"
         ) from None
     except (OSError, pa.ArrowInvalid) as error:
         raise RunFolderError(f"{path} cannot be read as Parquet, it may be damaged: {error}") from error
-    version = int((table.schema.metadata or {}).get(_VERSION_KEY, b"0"))
-    if version == 0:
-        raise RunFolderError(f"{path} is a Parquet file, but not one of rollouts that groupwise wrote")
-    if version > SCHEMA_VERSION:
-        raise RunFolderError(
-            f"{path} has schema version {version}, and this groupwise reads up to {SCHEMA_VERSION}; install a newer one"
-        )
-    return [_training_group(rows) for rows in _rows_by_group(table)]
 
 
 def _refuse_misfits(entry: TrainingGroup) -> None:

@@ -31,6 +31,7 @@ def build(
     base: Path,
     functions: Sequence[Callable[..., Any] | tuple[Callable[..., Any], float | Mapping[str, Any]]] = (),
     weights: Sequence[float] | None = None,
+    place: str = "rewards",
 ) -> Rewards:
     """Find the rewards, check their settings and read what data columns they need.
 
@@ -41,13 +42,14 @@ def build(
             mapping), whose keys are those of an entry under `rewards` in a configuration, aside from `name`,
             `settings` and `columns`.
         weights: one per function, in place of pairs.
+        place: the key that they stand under, for errors.
 
     Raises:
         ConfigError: no such function, a setting it does not have, another number of weights than functions, weights
             that teach nothing, a gate on a reward that is not there; says which reward. That labels differ is checked
             with the configuration.
     """
-    chosen = [_from_config(i, config, base) for i, config in enumerate(configs)]
+    chosen = [_from_config(f"{place}[{i}]", config, base) for i, config in enumerate(configs)]
     chosen += [_from_python(i, item) for i, item in enumerate(_weighted(functions, weights))]
     if not chosen:
         raise ConfigError("there is no reward, so there is nothing to learn from; name one under rewards")
@@ -140,8 +142,7 @@ def _weighted(functions: Sequence[Any], weights: Sequence[float] | None) -> list
     return list(zip(functions, weights, strict=True))
 
 
-def _from_config(i: int, config: RewardConfig, base: Path) -> tuple[RewardConfig, dict[str, Any]]:
-    place = f"rewards[{i}]"
+def _from_config(place: str, config: RewardConfig, base: Path) -> tuple[RewardConfig, dict[str, Any]]:
     built_in = ":" not in config.name
     try:
         function = registry.find(SCORERS, config.name, base=base)

@@ -19,6 +19,6 @@ def evaluation(run: Run, step: int) -> dict[str, Metric]:
     clock: dict[str, Metric] = {}
     with timed(clock, "time/evaluate_seconds"):
         result = run.evaluate(step)
-    run.inputs.rewards.take_metrics()  # what rewards say of held-out prompts is not of the batch
+    run.inputs.evaluation.take_metrics()  # what rewards say of held-out prompts is not of the batch
     run.recorder.samples(step, result.groups)
     return result.metrics | clock

@@ -33,6 +33,8 @@ class Inputs:
     """The configuration."""
     rewards: Rewards
     """Every reward, imported."""
+    evaluation: Rewards
+    """What scores held-out responses: those of `evaluate.rewards`, or the same object as `rewards`."""
     train: list[Row]
     """Rows to train on."""
     held_out: list[Row]
@@ -87,18 +89,30 @@ def read_inputs(
         )
     scorers = build(config.rewards, base=base, functions=rewards, weights=weights)
     data = read_data(loaded, train=train, held_out=held_out)
-    for rows in (data.train, data.held_out):
+    evaluation = evaluation_rewards(config, base) or scorers
+    for rows, judges in ((data.train, scorers), (data.held_out, evaluation)):
         if rows:
             check_rows(rows, config.prompts)
-            scorers.check_rows([(row.place, row.columns) for row in rows], rows[0].source)
+            judges.check_rows([(row.place, row.columns) for row in rows], rows[0].source)
     return Inputs(
         loaded=loaded,
         rewards=scorers,
+        evaluation=evaluation,
         train=data.train,
         held_out=data.held_out,
         data_files=data.files,
         **objective_of(config, base),
     )
+
+
+def evaluation_rewards(config: RunConfig, base: Path) -> Rewards | None:
+    """The rewards of `evaluate.rewards`; None where held-out responses are scored as in training.
+
+    Raises:
+        ConfigError: as `rewards.setup.build`.
+    """
+    chosen = [each.in_training() for each in config.evaluate.rewards]
+    return build(chosen, base=base, place="evaluate.rewards") if chosen else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

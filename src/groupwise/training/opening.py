@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
 from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed
-from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
+from groupwise.training.sinks import Guarded, Sink, TensorBoard, Tracker
+from groupwise.training.terminal import Terminal
 
 
 def open_recorder(
@@ -79,20 +80,39 @@ def _opened(
     else:
         folder, held = resumed.folder, resumed.held
         notices = [*resumed.notices, *notices]
-    sinks: list[Sink] = []
     terminal = Terminal(steps, console)
+    watch = watch_of(loaded.config, base=loaded.base)
+    terminal.findings = lambda: watch.findings
     if "terminal" in config.sinks:
         for sentence in notices:
             terminal.say(sentence)
-        sinks.append(Guarded(terminal, "terminal", console))
-    if "tensorboard" in config.sinks:
-        after = None if resumed is None else resumed.checkpoint.position.step
-        sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
-    say = terminal.say if "terminal" in config.sinks else None
-    watch = watch_of(loaded.config, base=loaded.base)
+    after = None if resumed is None else resumed.checkpoint.position.step
     return Recorder(
-        folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch, ranks=ranks
+        folder,
+        _sinks(loaded, folder, terminal, after=after),
+        save_rollouts=config.save_rollouts,
+        samples_every_steps=config.samples_every_steps,
+        say=terminal.say if "terminal" in config.sinks else None,
+        held=held,
+        watch=watch,
+        ranks=ranks,
     )
+
+
+def _sinks(loaded: LoadedConfig, folder: RunFolder, terminal: Terminal, *, after: int | None) -> list[Sink]:
+    """Those of `run.sinks`, each opened and guarded."""
+    tree = loaded.config.model_dump(mode="json")
+    settings = dict(leaves(tree))
+    name = folder.path.name
+    make: dict[str, Callable[[], Sink]] = {
+        "terminal": lambda: terminal,
+        "tensorboard": lambda: TensorBoard(folder.events_dir, after=after),
+        "wandb": lambda: Tracker("wandb", name, settings, dir=str(folder.path)),
+        "trackio": lambda: Tracker("trackio", name, settings),
+    }
+    return [
+        Guarded(make[chosen], chosen, terminal.say) for chosen in make if chosen in loaded.config.run.sinks
+    ]
 
 
 def origin_of(

@@ -58,6 +58,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "health.*": "from the next step on",
     "run.sinks": "from now on",
     "run.save_rollouts": "from the next step on",
+    "run.samples_every_steps": "from the next step on",
     "run.save_model": "at the end",
 }
 """Settings that may differ on resuming, with when that acts; `.*` for a whole section. All others are refused."""

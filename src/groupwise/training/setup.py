@@ -108,7 +108,8 @@ class Run:
     def parts(self) -> dict[str, Stateful]:
         """Everything that decides the future beside the weights, by its name in a checkpoint.
 
-        A part with a memory of its own gets a line here. The recorder is the last, since it removes what was written
+        A part with a memory of its own gets a line here. Rewards of evaluation alone have none that training knows of,
+        and may be others when the run is gone on with. The recorder is the last, since it removes what was written
         after the checkpoint, which no other part may object to any more.
         """
         return {
@@ -134,8 +135,14 @@ class Run:
 
     @property
     def pass_reward(self) -> float | None:
-        """Total reward from which on a rollout is right; None where rewards are normalised in training."""
-        return None if self.inputs.rewards.normalises else self.config.evaluate.pass_reward
+        """Total reward from which on a rollout is right; None where training rewards are on another scale."""
+        alike = self._judged_alike and not self.inputs.rewards.normalises
+        return self.config.evaluate.pass_reward if alike else None
+
+    @property
+    def _judged_alike(self) -> bool:
+        """True when held-out responses are scored by the training rewards."""
+        return self.inputs.evaluation is self.inputs.rewards
 
     def begin(self, step: int) -> None:
         """Move on what changes by rule before a step is sampled, 0 for the first: temperature and KL coefficient."""
@@ -177,13 +184,12 @@ class Run:
     def score(
         self, step: int, *, training: bool = True
     ) -> Callable[[Sequence[Prompt], Sequence[Rollout]], list[Verdict]]:
-        """The rewards, told which step it is and whether they become advantages."""
+        """The rewards of training or of evaluation, told which step it is."""
 
         def scored(prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Verdict]:
+            rewards = self.inputs.rewards if training else self.inputs.evaluation
             verdicts = self.ranks.from_first(
-                lambda: self.inputs.rewards.score(
-                    prompts, rollouts, step=step, max_steps=self.steps, training=training
-                )
+                lambda: rewards.score(prompts, rollouts, step=step, max_steps=self.steps, training=training)
             )
             if not training:
                 return verdicts
@@ -318,7 +324,8 @@ def _policy(inputs: Inputs) -> Policy:
         base=inputs.loaded.base,
         seed=config.run.seed,
     )
-    inputs.rewards.decode = policy.decode
+    for rewards in (inputs.rewards, inputs.evaluation):
+        rewards.decode = policy.decode
     return policy
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +193,15 @@ def _held_out(inputs: Inputs) -> str:
     )
     return (
         f"{inputs.held_out[0].source}: {len(inputs.held_out)} rows; {rows} prompts x {chosen.samples} {manner}, "
-        f"{_times(inputs.config)}; a total reward of {chosen.pass_reward:g} passes"
+        f"{_times(inputs.config)}; a total reward of {chosen.pass_reward:g} passes{_judged_by(inputs)}"
     )
+
+
+def _judged_by(inputs: Inputs) -> str:
+    """The rewards of evaluation, where they are others than those of training."""
+    if inputs.evaluation is inputs.rewards:
+        return ""
+    return f", judged by {', '.join(label for label, _ in inputs.evaluation.weighted)}"
 
 
 def _times(config: RunConfig) -> str:
@@ -215,14 +223,15 @@ def _rewards(inputs: Inputs) -> str:
 def _trial(inputs: Inputs) -> tuple[list[str], list[str]]:
     """Two made-up completions for the first row of each file: what the rewards say of them, and what that asks."""
     lines, asked = [], []
-    for rows in (inputs.train, inputs.held_out):
+    held_out = replace(inputs, rewards=inputs.evaluation)
+    for rows, judged in ((inputs.train, inputs), (inputs.held_out, held_out)):
         for row in rows[:1]:
-            completions = [answer_in(row, inputs), NO_ANSWER]
-            verdicts = score_texts(inputs, row, completions)
+            completions = [answer_in(row, judged), NO_ANSWER]
+            verdicts = score_texts(judged, row, completions)
             lines.append(_line("trial", f"{row.place}, with made-up completions:"))
             for completion, verdict in zip(completions, verdicts, strict=True):
                 lines.append(_line("", f"{_short(completion)}  {said_of(verdict)}"))
-            asked += _silent(inputs, row, verdicts)
+            asked += _silent(judged, row, verdicts)
     return lines, asked
 
 

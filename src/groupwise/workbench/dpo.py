@@ -38,6 +38,7 @@ from groupwise.training.measure import peak_memory_megabytes, timed
 from groupwise.training.opening import open_recorder, origin_of
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, check_data, refuse_without_python, take_up
+from groupwise.training.samples import code, document, fenced
 from groupwise.training.schedules import Temperature
 from groupwise.training.setup import forward_of, introduced, steps_of
 from groupwise.training.step import Forward, score_responses
@@ -373,13 +374,17 @@ def evaluation(run: PreferenceRun, step: int, reference: Reference) -> dict[str,
 
 
 def _write_samples(run: PreferenceRun, step: int, terms: PreferenceTerms) -> None:
-    blocks = []
+    sections = []
     for i, pair in enumerate(run.held_out[:_SHOWN]):
         chosen, rejected = float(terms.chosen_reward_P[i]), float(terms.rejected_reward_P[i])
-        blocks.append(
-            f"--- {pair.prompt.id}  margin {chosen - rejected:+.4f}\n{pair.prompt.text}\n"
-            f"--- chosen, implied reward {chosen:+.4f}\n{pair.chosen.rollout.text}\n"
-            f"--- rejected, implied reward {rejected:+.4f}\n{pair.rejected.rollout.text}\n"
-        )
-    text = "\n".join(blocks).encode("utf-8", errors="replace")
-    replace_file(run.folder.sample_file(step), lambda file: file.write(text))
+        sections += [
+            f"## {code(pair.prompt.id)}, margin {chosen - rejected:+.4f}",
+            fenced(pair.prompt.text),
+            f"### Chosen, implied reward {chosen:+.4f}",
+            fenced(pair.chosen.rollout.text),
+            f"### Rejected, implied reward {rejected:+.4f}",
+            fenced(pair.rejected.rollout.text),
+        ]
+    title = f"Step {step}, held-out evaluation"
+    text = document(title, sections, len(run.held_out), _SHOWN).encode("utf-8", errors="replace")
+    replace_file(run.folder.sample_file(step, held_out=True), lambda file: file.write(text))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from groupwise.config import LoadedConfig, load
 from groupwise.errors import ConfigError, ModelError, RunFolderError
+from groupwise.model.find import find_model
 
 if TYPE_CHECKING:
     from groupwise.model.load import Policy
@@ -31,7 +32,9 @@ class Trial:
     """What is worth knowing of the rows, for people: how many were left out or cut and the like; mostly nothing."""
 
 
-def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None = None) -> LoadedConfig:
+def open_source(
+    source: str, overrides: Sequence[str] = (), *, model: str | None = None, bare: bool = False
+) -> LoadedConfig:
     """The configuration of a file or of a run folder, with the model that is meant.
 
     A run folder means the model that it trained; `model` replaces whatever is configured, and may be a run folder too.
@@ -41,6 +44,7 @@ def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None
         source: a configuration file, or a run folder.
         overrides: `key=value` on top.
         model: a model folder, a run folder, a .gguf file or a hub id, relative to the working folder.
+        bare: `source` may be a model as well, as `model` would be; everything else is then at its default.
 
     Raises:
         ConfigError: the configuration is wrong or not there.
@@ -48,6 +52,11 @@ def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None
     """
     path = Path(source)
     folder = path if path.is_dir() else None
+    if bare and _is_model(path):
+        find_model(
+            _model_name(source), Path.cwd(), key="model"
+        )  # a mistyped run folder is told as what it is
+        return load({"model": {"name": _model_name(source)}}, overrides)
     if folder is not None and not (folder / "config.yaml").is_file():
         what = "a model, but no configuration" if (folder / "config.json").is_file() else "no config.yaml"
         remedy = f"name a configuration and give the folder with --model {source}"
@@ -63,6 +72,13 @@ def open_source(source: str, overrides: Sequence[str] = (), *, model: str | None
     if model is None:
         return _with_rollouts(load(file, overrides), source)
     return _with_rollouts(load(file, [*model_words(model), *overrides]), source)
+
+
+def _is_model(path: Path) -> bool:
+    """A model's folder or file, or a name that can only be a model's."""
+    if path.is_dir():
+        return (path / "config.json").is_file() and not (path / "config.yaml").is_file()
+    return path.suffix == ".gguf" or (not path.exists() and path.suffix not in (".yaml", ".yml"))
 
 
 def model_words(model: str) -> list[str]:
