@@ -9,7 +9,8 @@ import pytest
 
 from groupwise.errors import RunFolderError
 from groupwise.records import TrainingGroup
-from groupwise.records.rollout_file import SCHEMA, read_rollouts, write_rollouts
+from groupwise.records.rollout_file import read_rollouts, write_rollouts
+from groupwise.records.rollout_schema import SCHEMA
 from tests.records.examples import two_groups, with_critic_and_greedy
 
 
