@@ -109,6 +109,7 @@ class RunConfig(Section):
             self._reference,
             self._rewards,
             self._old,
+            self._teaching,
             self._lengths,
             self._evaluation,
             self._distributed,
@@ -206,10 +207,25 @@ class RunConfig(Section):
                 )
 
     def _old(self) -> None:
-        if self.objective.old_source == "sampler" and self.rollout.truncates:
+        if self.objective.old_source == "sampler" and self.rollout.reshapes:
             raise ValueError(
-                "objective.old_source is sampler, but top_p, top_k or min_p change what the sampler draws from; "
-                "set old_source to auto, or keep the whole distribution"
+                "objective.old_source is sampler, but top_p, top_k, min_p or confidence change what the sampler draws "
+                "from; set old_source to auto, or keep the policy's own distribution"
+            )
+
+    def _teaching(self) -> None:
+        if self.objective.teaching is None:
+            return
+        if self.objective.kl.place == "reward" and self.objective.kl.beta > 0:
+            raise ValueError(
+                "objective.teaching is set, but the KL acts in the reward, where it is of the answer as it was sampled "
+                "and not of the text that is trained; set objective.kl.place to loss, or beta to 0"
+            )
+        name = self.objective.advantage.name
+        if ":" not in name and "values" in Estimator(find(ADVANTAGES, name)).needs:
+            raise ValueError(
+                f"objective.teaching is set, but the advantage {name} has a critic, which expects nothing at tokens "
+                "that were inserted; take an advantage without one"
             )
 
     def _lengths(self) -> None:
@@ -287,6 +303,8 @@ WITHOUT_DPO = (
     "critic",
     "training.updates_per_batch",
     "training.mini_batches",
+    "prompts.curriculum",
+    "prompts.columns.max_new_tokens",
     "evaluate.rewards",
     "evaluate.temperature",
     "evaluate.samples",

@@ -48,7 +48,7 @@ MANIFEST: Mapping[str, str] = {
     "platform": "Operating system, processor architecture and the number of cores that the process may use.",
     "seed": "Decides the order of prompts and every sample.",
     "command": "The words that started the run.",
-    "data": "For each data file by its path as configured: its SHA-256 and size in bytes.",
+    "data": "For each source by its name: its SHA-256, and the size in bytes of a file or the number of other rows.",
     "python_rewards": "Labels of the rewards that were given as Python functions; empty for none.",
     "python_rows": "For `train` and `held_out`, where their rows were given in Python: how many, and the SHA-256 of "
     "the rows as JSON, one to a line.",
@@ -318,6 +318,7 @@ def write_manifest(
     seed: int,
     command: Sequence[str],
     data_files: Mapping[str, Path],
+    data_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     python_rewards: Sequence[str] = (),
     python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> None:
@@ -327,7 +328,8 @@ def write_manifest(
         folder: of the run.
         seed: of the run.
         command: the words that started it.
-        data_files: each data file by its path as configured.
+        data_files: the file of each source that is one, by the source's name.
+        data_rows: the rows of each source that is no file, such as a function, by its name.
         python_rewards: labels of the rewards given as Python functions.
         python_rows: the rows given in Python, by `train` and `held_out`; what JSON cannot hold counts by its `repr`.
 
@@ -340,7 +342,7 @@ def write_manifest(
         "platform": {"system": platform.platform(), "machine": platform.machine(), "cores": _cores()},
         "seed": seed,
         "command": [without_secrets(word) for word in command],
-        **fingerprints(data_files, python_rewards, python_rows),
+        **fingerprints(data_files, data_rows, python_rewards, python_rows),
         "resumed": [],
     }
     _put_manifest(folder, manifest)
@@ -376,16 +378,14 @@ def versions() -> dict[str, str | None]:
 
 def fingerprints(
     data_files: Mapping[str, Path],
+    data_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     python_rewards: Sequence[str] = (),
     python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`.
-
-    Raises:
-        RunFolderError: a data file cannot be read.
-    """
+    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`, also for errors."""
     return {
-        "data": {name: _fingerprint(path) for name, path in data_files.items()},
+        "data": {name: _fingerprint(path) for name, path in data_files.items()}
+        | {name: _rows_fingerprint(rows) for name, rows in (data_rows or {}).items()},
         "python_rewards": list(python_rewards),
         "python_rows": {name: _rows_fingerprint(rows) for name, rows in (python_rows or {}).items()},
     }

@@ -11,9 +11,8 @@ from filelock import BaseFileLock
 from rich.console import Console
 
 from groupwise.config import LoadedConfig, yaml
-from groupwise.config.load import leaves
+from groupwise.config.keys import leaves
 from groupwise.health.watch import watch_of
-from groupwise.prompts.load import Row
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
 from groupwise.training.distributed import ALONE, Ranks
@@ -29,9 +28,7 @@ def open_recorder(
     steps: int,
     notices: Sequence[str],
     console: Console | None,
-    data_files: Mapping[str, Path],
-    rows: Mapping[str, Sequence[Row]],
-    python_rewards: Sequence[str] = (),
+    origin: Mapping[str, Any],
     resumed: Resumed | None = None,
     ranks: Ranks = ALONE,
 ) -> Recorder:
@@ -42,9 +39,7 @@ def open_recorder(
         steps: in the run.
         notices: sentences to tell at the start.
         console: where they and the steps are told; a plain one by default.
-        data_files: each data file by its name in the configuration.
-        rows: `train` and `held_out`, some of which may come from Python.
-        python_rewards: labels of the rewards given in Python.
+        origin: where data and rewards came from, as keywords of `write_manifest`.
         resumed: the run that is gone on with; None for a new one.
         ranks: who train together.
     """
@@ -52,7 +47,7 @@ def open_recorder(
 
     def opened() -> RunFolder:
         nonlocal recorder
-        recorder = _opened(loaded, steps, notices, console, resumed, ranks, data_files, rows, python_rewards)
+        recorder = _opened(loaded, steps, notices, console, resumed, ranks, origin)
         return recorder.folder
 
     folder = ranks.from_first(opened)
@@ -67,14 +62,13 @@ def _opened(
     console: Console | None,
     resumed: Resumed | None,
     ranks: Ranks,
-    *origins: Any,
+    origin: Mapping[str, Any],
 ) -> Recorder:
     config = loaded.config.run
     console = console or Console(highlight=False, soft_wrap=True)
     if resumed is None:
         folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
         held: BaseFileLock | None = lock(folder)
-        origin = origin_of(*origins)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
         write_config(folder, loaded)
     else:
@@ -113,20 +107,6 @@ def _sinks(loaded: LoadedConfig, folder: RunFolder, terminal: Terminal, *, after
     return [
         Guarded(make[chosen], chosen, terminal.say) for chosen in make if chosen in loaded.config.run.sinks
     ]
-
-
-def origin_of(
-    data_files: Mapping[str, Path], rows: Mapping[str, Sequence[Row]], python_rewards: Sequence[str] = ()
-) -> dict[str, Any]:
-    """What the manifest says of where data and rewards came from, as keywords of `write_manifest`.
-
-    The arguments are those of `open_recorder`.
-    """
-    return {
-        "data_files": data_files,
-        "python_rewards": python_rewards,
-        "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
-    }
 
 
 def write_config(folder: RunFolder, loaded: LoadedConfig) -> None:

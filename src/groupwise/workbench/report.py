@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.config import LoadedConfig, load
-from groupwise.config.load import leaves
+from groupwise.config.keys import leaves
 from groupwise.config.model import ModelConfig
 from groupwise.errors import GroupwiseError, RunFolderError, raised
 from groupwise.records.run_folder import RunFolder, read_manifest
