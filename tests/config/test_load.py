@@ -1,6 +1,7 @@
 """From file, mapping and words to a checked configuration: cases l01, l03, l04, l05, l07."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.config import RunConfig, load, yaml
-from groupwise.config.load import known_keys, leaves
+from groupwise.config.keys import known_keys, leaves
 from groupwise.errors import ConfigError
 
 # One other value for every setting, and what it cannot be had without.
@@ -31,8 +32,57 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "lora.adapter": ("folder", {}),
     "reference.dtype": ("float16", {}),
     "reference.device": ("cpu", {}),
-    "prompts.train": ("train.jsonl", {}),
-    "prompts.held_out": ("held_out.jsonl", {}),
+    "prompts.duplicates": ("drop", {}),
+    "prompts.overlap": ("error", {}),
+    "prompts.columns.history": ("before", {}),
+    "prompts.columns.max_new_tokens": ("limit", {}),
+    "prompts.curriculum.difficulty": ([0.3, 0.9], {}),
+    "prompts.curriculum.steps": (7, {}),
+    "prompts.curriculum.mastered": (None, {}),
+    "prompts.curriculum.again_after": (3, {}),
+    "prompts.curriculum.keep": (0.9, {}),
+    "prompts.curriculum.first": (0.2, {}),
+    "prompts.curriculum.column": ("passed", {}),
+    **{
+        f"objective.{key}": (value, {"objective": others})
+        for key, value, others in (
+            ("filter.min_tokens", 3, {}),
+            ("filter.max_tokens", 30, {}),
+            ("filter.pattern", "[0-9]", {}),
+            ("filter.reward", "right", {"filter": {"max_reward": 1.0}}),
+            ("filter.min_reward", 0.5, {}),
+            ("filter.max_reward", 0.5, {}),
+            ("filter.counted", False, {"filter": {"max_reward": 1.0}}),
+            ("teaching.text", " No.", {}),
+            ("teaching.place", "start", {"teaching": {"text": "x"}}),
+            ("teaching.below", 0.5, {"teaching": {"text": "x"}}),
+            ("teaching.train_note", False, {"teaching": {"text": "x", "place": "start"}}),
+            ("teaching.answer", "mask", {"teaching": {"text": "x"}}),
+            ("teaching.weight", 0.2, {"teaching": {"text": "x"}}),
+            ("kl.reference_dropout", 0.1, {}),
+        )
+    },
+    "rollout.confidence.threshold": (0.8, {}),
+    "rollout.confidence.redraws": (3, {}),
+    "rollout.max_redraws": (4, {}),
+    **{
+        f"prompts.{key}.{name}": (value, {"source": source})
+        for key in ("train", "held_out")
+        for name, value, source in (
+            ("source", "rows.parquet", "rows.parquet"),
+            ("name", "other", "rows.csv"),
+            ("subset", "main", "owner/data"),
+            ("split", "test", "owner/data"),
+            ("settings", {"n": 3}, "rows.py:made"),
+            ("size", 50, "reasoning-gym:leg_counting"),
+            ("seed", 4, "reasoning-gym:leg_counting"),
+            ("columns", {"prompt": "question"}, "rows.csv"),
+            ("rows", 20, "rows.csv"),
+            ("add", {"task": None, "kind": "sum"}, "rows.csv"),
+            ("weight", 2.0, "rows.csv"),
+        )
+        if (key, name) != ("held_out", "weight")
+    },
     "prompts.columns.prompt": ("question", {}),
     "prompts.columns.system": ("instruction", {}),
     "prompts.chat": (True, {}),
@@ -162,6 +212,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
     "run.overwrite": (True, {}),
     "run.sinks": ([], {}),
     "run.save_rollouts": (False, {}),
+    "run.samples_every_steps": (20, {}),
     "run.save_model": (False, {}),
     "distributed.strategy": ("fsdp2", {}),
     "distributed.timeout_seconds": (20.0, {}),
@@ -171,12 +222,15 @@ OTHER |= {
     for key, given in OTHER.items()
     if key.startswith("rewards.") and not key.endswith(("normalise", "smoothing", "schedule"))
 }
-ONLY_ONE = {"rollout.engine"}
+ONLY_ONE = {"rollout.engine", "prompts.held_out.weight"}
 """Settings with a single choice so far."""
 
 
 def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]:
     tree: Any = value
+    if re.match(r"prompts\.(train|held_out)\.", key):
+        _, section, name = key.split(".")
+        return {"prompts": {section: [{**others, name: value}]}}
     _, listed, inside = key.rpartition("rewards.")
     for part in reversed(inside.split(".") if listed else key.split(".")):
         tree = {part: tree}
@@ -185,15 +239,21 @@ def tree_with(key: str, value: object, others: dict[str, Any]) -> dict[str, Any]
         for name, inner in tree.items():
             entry[name] = {**entry.get(name, {}), **inner} if name == "gate" else inner
         return {"rewards": [entry]} if key.startswith("rewards.") else {"evaluate": {"rewards": [entry]}}
-    for section, values in others.items():
-        tree[section] = {**values, **tree.get(section, {})} if isinstance(values, dict) else values
+    return laid_on(others, tree)
+
+
+def laid_on(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    tree = {**under, **over}
+    for key in under.keys() & over.keys():
+        if isinstance(under[key], dict) and isinstance(over[key], dict):
+            tree[key] = laid_on(under[key], over[key])
     return tree
 
 
 def at(config: RunConfig, key: str) -> object:
     node: Any = config.model_dump(mode="json")
     for part in key.split("."):
-        node = node[0][part] if isinstance(node, list) else (node or {}).get(part)
+        node = (node or [{}])[0].get(part) if isinstance(node, list) else (node or {}).get(part)
     return node
 
 
@@ -207,12 +267,24 @@ def test_every_setting_can_be_set_is_kept_and_knows_its_origin(key: str) -> None
     loaded = load(tree_with(key, value, others))
     base = (
         load(tree_with(key, at(load({}).config, key), others))
-        if not key.startswith(("rewards", "evaluate.rewards", "lora", "rollout.temperature_schedule"))
+        if not key.startswith(
+            (
+                *(
+                    "rewards",
+                    "evaluate.rewards",
+                    "lora",
+                    "rollout.temperature_schedule",
+                    "rollout.confidence",
+                ),
+                *("prompts.curriculum", "prompts.train.", "prompts.held_out."),
+                *("objective.filter", "objective.teaching"),
+            )
+        )
         else load({})
     )
     assert at(loaded.config, key) == value
     assert loaded.config != base.config
-    dotted = key.replace("rewards.", "rewards.0.")
+    dotted = re.sub(r"^(evaluate.rewards|rewards|prompts.train|prompts.held_out)\.", r"\1.0.", key)
     origins = [
         place for name, place in loaded.origins.items() if name == dotted or name.startswith(f"{dotted}.")
     ]
@@ -236,8 +308,11 @@ def test_what_is_written_is_read_back_equal(key: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", [key for key in OTHER if "rewards." not in key])
 def test_every_setting_can_be_given_as_a_word_in_json(key: str) -> None:
     value, others = OTHER[key]
-    by_word = load(others, [f"{key}={json.dumps(value)}"])
+    dotted = re.sub(r"^(prompts.train|prompts.held_out)\.", r"\1.0.", key)
+    under = others if dotted == key else {"prompts": {key.split(".")[1]: [others]}}
+    by_word = load(under, [f"{dotted}={json.dumps(value)}"])
     assert by_word.config == load(tree_with(key, value, others)).config
+    key = dotted
     origins = {place for name, place in by_word.origins.items() if name == key or name.startswith(f"{key}.")}
     assert origins == {"command line"}
 
@@ -362,7 +437,7 @@ WRONG_TREES = [
     ("training: {steps: 010}", "training.steps: '010' is octal to some readers"),
     ("training: {steps: 1:30}", "training.steps: '1:30' is not a number"),
     ("training: {steps: None}", "training.steps: 'None' is text; write null for no value"),
-    ("prompts: {train: [a, b]}", "prompts.train: ['a', 'b'] is not text"),
+    ("prompts: {train: [a, 3]}", "prompts.train[1]"),
     ("prompts: {shuffle: maybe}", "prompts.shuffle: 'maybe' is neither true nor false"),
     ("model: [x]", "model is ['x'], but it is a section with keys of its own"),
     ("rollout: null", "rollout is null, but it is a section with keys of its own"),
@@ -475,7 +550,7 @@ WRONG_WORDS = [
     (["training..steps=1"], "the key is empty"),
     (["training=5"], "command line: training is 5, but it is a section"),
     (["prompts.train=[a"], "command line, prompts.train: line 1: not readable as YAML"),
-    (["prompts.train=a b: c"], "command line: prompts.train: {'a b': 'c'} is not text"),
+    (["prompts.train=a b: c"], "command line: unknown key prompts.train[0].a b"),
     (["rewards.0.weight=2"], "there is no rewards.0, since rewards has 0 entries"),
     (
         ["rewards=[exact]", "rewards.0.wieght=2"],
@@ -578,8 +653,10 @@ def test_the_home_folder_is_known_wherever_a_path_is_given(monkeypatch: pytest.M
     monkeypatch.setenv("HOME", "/home/me")
     keys = ("model.name", "model.tokenizer", "model.chat_template", "lora.adapter")
     keys += ("prompts.train", "prompts.held_out", "run.dir", "run.base")
-    config = load({}, [f"{key}=~/x" for key in keys]).config
-    assert {at(config, key) for key in keys} == {"/home/me/x"}
+    config = load({}, [f"{key}=~/x" for key in keys] + ["prompts.held_out={source: ~/x}"]).config
+    sources = ("prompts.train", "prompts.held_out")
+    assert {at(config, key) for key in keys if key not in sources} == {"/home/me/x"}
+    assert {at(config, f"{key}.source") for key in sources} == {"/home/me/x"}
     assert load({"run": {"dir": "a~/~"}}).config.run.dir == "a~/~"  # only where the path starts with it
 
 
@@ -600,7 +677,8 @@ def test_a_mapping_may_hold_numbers_of_numpy_and_path_objects() -> None:
     assert (config.training.steps, config.training.learning_rate) == (7, 0.5)
     assert type(config.training.steps) is int
     assert config.prompts.shuffle is False
-    assert (config.prompts.train, config.run.dir, config.run.seed) == ("data/train.jsonl", "runs/one", 3)
+    assert (config.prompts.train[0].source, config.run.dir) == ("data/train.jsonl", "runs/one")
+    assert config.run.seed == 3
     for wrong in (np.array([1, 2]), np.bool_(True), np.float64(1.5), 1j, np.int64(0)):
         with pytest.raises(ConfigError, match=r"training\.steps: "):
             load({"training": {"steps": wrong}})

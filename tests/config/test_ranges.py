@@ -4,7 +4,7 @@ import pytest
 
 from groupwise import registry
 from groupwise.config import load, ranges
-from groupwise.config.load import known_keys
+from groupwise.config.keys import known_keys
 from groupwise.config.objective import SURROGATES
 from groupwise.config.ranges import LEARNING_RATE_FULL, LEARNING_RATE_LORA, RANGES, Range, questions
 

@@ -28,7 +28,7 @@ REGISTRIES: dict[str, Rules] = {
     "objective/surrogates": Rules(formula=True, beside=frozenset({"outside", "width"})),
     "objective/aggregations": Rules(formula=True),
     "objective/kl_controllers": Rules(formula=True),
-    "rewards/scorers": Rules(columns=True),
+    "rewards/scorers": Rules(columns=True, beside=frozenset({"needed_columns"})),
     "health/checks": Rules(),
 }
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import groupwise
-from groupwise.config.load import known_keys
+from groupwise.config.keys import known_keys
 from tests.contracts.documentation import unread_settings
 
 SOURCE = Path(groupwise.__file__).parent

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from groupwise.cli.main import run
 from groupwise.config import RunConfig, load
-from groupwise.config.load import known_keys, leaves
+from groupwise.config.keys import known_keys, leaves
 from groupwise.errors import GroupwiseError
 from groupwise.model.tiny import tiny_tokenizer
 from groupwise.prompts.encode import encode

@@ -41,6 +41,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     # A critic has weights, an optimiser and values of the batch; a greedy baseline is a rollout beside the group.
     "critic": {"objective": {"preset": "ppo", "kl": {"beta": 0.05}}, "critic": {"learning_rate": 1e-3}},
     "greedy": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
+    # Estimates of every prompt, masks drawn from the step, notes in the batch.
+    "recipes": {
+        "prompts": {"curriculum": {"difficulty": [0.5, 0.9], "steps": 4, "mastered": 0.8, "again_after": 2}},
+        "rollout": {"confidence": {"threshold": 0.02, "redraws": 2}, "max_redraws": 3},
+        "objective": {
+            "kl": {"beta": 0.05, "reference_dropout": 0.2},
+            "filter": {"max_tokens": 5},
+            "teaching": {"text": " No.", "below": 0.1},
+        },
+        "evaluate": {"every_steps": 2, "pass_reward": 0.08},
+    },
     # A KL that is taken for a run-away at step 3 and after: the run goes back, and goes on with other settings.
     "rollback": {
         "health": {

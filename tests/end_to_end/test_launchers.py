@@ -174,8 +174,8 @@ def test_no_process_outlives_its_launcher(tmp_path: Path) -> None:
     wait_for(place / "slow.txt")
     assert len(processes_in(place)) >= 3
     process.send_signal(signal.SIGKILL)
-    process.wait()
     end = time.monotonic() + ENDS_WITHIN
     while processes_in(place) and time.monotonic() < end:
         time.sleep(0.1)
     assert processes_in(place) == []
+    process.communicate()

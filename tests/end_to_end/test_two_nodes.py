@@ -133,7 +133,7 @@ def test_a_node_is_lost_in_the_middle_of_a_step(nodes: tuple[Node, Node], one: P
     assert "rank 0 of 2 ends, since it lost the others" in said, said
     assert "go on with --resume" in said
     assert len(read_metrics(place / "run" / "metrics.jsonl")) == 2
-    running[1].wait()
+    running[1].communicate()
     alone(place, "train", "--resume", "run")
     same_metrics(place / "run", one)
     same_model(place / "run", one)

@@ -141,10 +141,10 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
 
 def test_a_folder_and_another_format_say_what_to_name(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
-    with pytest.raises(DataError, match=r"is a folder; name a \.jsonl file in it \(it holds train\.jsonl\)"):
+    with pytest.raises(DataError, match=r"is a folder; name a file of rows in it \(it holds train\.jsonl\)"):
         read_rows(tmp_path)
-    with pytest.raises(DataError, match=r"train\.csv: prompts are read from \.jsonl files"):
-        read_rows(write(tmp_path, "prompt\na\n", "train.csv"))
+    with pytest.raises(DataError, match=r"train\.xlsx: rows are read from files that end in \.jsonl, \.json"):
+        read_rows(write(tmp_path, "prompt\na\n", "train.xlsx"))
 
 
 def test_python_rows_are_copied_and_numbered() -> None:

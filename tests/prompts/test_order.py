@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from groupwise.errors import CheckpointError, ConfigError, DataError
@@ -79,21 +81,24 @@ def test_after_restoring_the_sequence_is_that_of_an_uninterrupted_run(
     resumed.restore(state)
     assert resumed.epoch == straight.epoch
     assert [resumed.next() for _ in range(10)] == [straight.next() for _ in range(10)]
-    assert state == {"epoch": done // straight.steps_per_epoch, "batch": done % straight.steps_per_epoch}
+    assert state == {
+        "epoch": done // straight.steps_per_epoch,
+        "prompt": 2 * (done % straight.steps_per_epoch),
+    }
 
 
 @pytest.mark.parametrize(
     "state",
-    [{}, {"epoch": 0}, {"epoch": -1, "batch": 0}, {"epoch": 0, "batch": 1.0}, {"epoch": True, "batch": 0}],
+    [{}, {"epoch": 0}, {"epoch": -1, "prompt": 0}, {"epoch": 0, "prompt": 1.0}, {"epoch": True, "prompt": 0}],
 )
 def test_a_damaged_position_is_refused(state: dict[str, int]) -> None:
-    with pytest.raises(CheckpointError, match="not an epoch and a batch"):
+    with pytest.raises(CheckpointError, match="not an epoch and a prompt"):
         order().restore(state)
 
 
 def test_a_position_beyond_this_data_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="at batch 3 of an epoch, but an epoch has 3 batches"):
-        order().restore({"epoch": 0, "batch": 3})
+    with pytest.raises(CheckpointError, match="at prompt 5 of an epoch, but an epoch has 5 prompts"):
+        order().restore({"epoch": 0, "prompt": 5})
 
 
 def test_orders_without_a_batch_are_refused() -> None:
@@ -115,3 +120,77 @@ def test_passes_count_prompts_not_batches() -> None:
     dropping = PromptOrder(5, 2, shuffle=False, seed=0, drop_last=True)
     dropping.next()
     assert dropping.passes == 0.5  # 2 of the 4 that an epoch uses
+
+
+def test_more_prompts_within_a_step_are_others_and_cross_the_end_of_an_epoch() -> None:
+    batches = order(shuffle=False)
+    taken = batches.next()
+    assert taken == [0, 1]
+    assert batches.more(2, taken) == [2, 3]
+    # One is left in this epoch; of the next, 0 and 1 are taken, and so is 2 by then.
+    assert batches.more(3, [0, 1, 2, 3]) == [4]
+    assert batches.state()["epoch"] >= 1
+    assert sorted(order().more(9, ())) == [0, 1, 2, 3, 4]  # no more than there are
+
+
+def test_only_prompts_that_are_ready_are_taken() -> None:
+    ready = np.array([False, True, False, True, True])
+    batches = order(shuffle=False)
+    assert [batches.next(ready) for _ in range(3)] == [[1, 3], [4, 1], [3, 4]]
+    assert batches.more(2, [1], ready) == [3, 4] or batches.more(2, [1], ready) == [4, 3]
+    only = np.array([False, False, True, False, False])
+    assert order().next(only) == [2]
+    everything = np.ones(6, dtype=bool)
+    assert [order(count=6).next(everything) for _ in range(1)] == [order(count=6).next()]
+
+
+MIXED = {"count": 12, "sources": ["a"] * 9 + ["b"] * 3}
+
+
+def mixed(per_step: int = 4, weights: dict[str, float] | None = None, **settings: object) -> PromptOrder:
+    chosen = {**MIXED, "shuffle": True, "seed": 3, "drop_last": False, **settings}
+    return PromptOrder(per_step=per_step, weights=weights or {"a": 1.0, "b": 1.0}, **chosen)  # type: ignore[arg-type]
+
+
+def test_weights_are_the_shares_of_an_epoch_and_of_every_batch() -> None:
+    batches = mixed()
+    seen: Counter[int] = Counter()
+    for _ in range(6 * 3):  # six epochs of three batches
+        batch = batches.next()
+        assert len(set(batch)) == 4
+        assert sum(index >= 9 for index in batch) == 2  # half and half
+        seen.update(batch)
+    # Each source goes round its own: 36 places over 9 prompts, and 36 over 3.
+    assert {seen[index] for index in range(9)} == {4}
+    assert {seen[index] for index in range(9, 12)} == {12}
+
+
+def test_weights_are_exact_after_restoring_and_differ_from_seed_to_seed() -> None:
+    straight = mixed()
+    head = [straight.next() for _ in range(4)]
+    state = straight.state()
+    tail = [straight.next() for _ in range(5)]
+    resumed = mixed()
+    resumed.restore(state)
+    assert [resumed.next() for _ in range(5)] == tail
+    other = mixed(seed=4)
+    assert [other.next() for _ in range(4)] != head
+
+
+def test_a_prompt_never_comes_twice_in_a_batch_where_rounds_meet() -> None:
+    for seed in range(30):
+        batches = mixed(per_step=5, weights={"a": 2.0, "b": 1.0}, seed=seed)
+        for _ in range(12):
+            batch = batches.next()
+            assert len(batch) == len(set(batch))
+
+
+def test_weights_that_cannot_be_kept_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"source b has the weight 0\.001, which gives it none of the 12 places"
+    ):
+        mixed(weights={"a": 1.0, "b": 0.001})
+    with pytest.raises(ConfigError, match=r"source b has 3 prompts, but its weight of 9 asks for 8 of the 8"):
+        mixed(per_step=8, weights={"a": 1.0, "b": 9.0})
+    with pytest.raises(DataError, match="source c has a weight, but no prompt of it is left"):
+        mixed(weights={"a": 1.0, "c": 1.0})

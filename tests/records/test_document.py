@@ -5,7 +5,7 @@ import pytest
 
 from groupwise.records.document import TABLES, fill
 from groupwise.records.metrics_file import METRICS
-from groupwise.records.rollout_file import SCHEMA
+from groupwise.records.rollout_schema import SCHEMA
 
 PAGE = Path(__file__).parents[2] / "docs" / "records.md"
 

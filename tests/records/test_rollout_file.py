@@ -9,7 +9,8 @@ import pytest
 
 from groupwise.errors import RunFolderError
 from groupwise.records import TrainingGroup
-from groupwise.records.rollout_file import SCHEMA, read_rollouts, write_rollouts
+from groupwise.records.rollout_file import read_rollouts, write_rollouts
+from groupwise.records.rollout_schema import SCHEMA
 from tests.records.examples import two_groups, with_critic_and_greedy
 
 
@@ -198,7 +199,7 @@ def test_what_is_not_a_rollout_file_is_refused_in_one_sentence(tmp_path: Path) -
         read_rollouts(tmp_path / "other.parquet")
     newer = pa.table({"a": [1]}).replace_schema_metadata({b"groupwise.rollouts.schema_version": b"99"})
     pq.write_table(newer, tmp_path / "newer.parquet")
-    with pytest.raises(RunFolderError, match="has schema version 99, and this groupwise reads up to 3"):
+    with pytest.raises(RunFolderError, match="has schema version 99, and this groupwise reads up to 4"):
         read_rollouts(tmp_path / "newer.parquet")
     with pytest.raises(RunFolderError, match=r"cannot be written: No such file or directory"):
         write_rollouts(tmp_path / "no" / "r.parquet", two_groups(), step=1)
@@ -208,7 +209,7 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
     [group] = two_groups()[1:2]
     write_rollouts(tmp_path / "new.parquet", [group], step=1)
     old = pq.read_table(tmp_path / "new.parquet").drop_columns(
-        ["token_advantage", "terms", "greedy", "value", "value_target"]
+        ["token_advantage", "terms", "greedy", "value", "value_target", "inserted", "max_new_tokens"]
     )
     old = old.replace_schema_metadata({b"groupwise.rollouts.schema_version": b"1"})
     pq.write_table(old, tmp_path / "old.parquet")
@@ -218,10 +219,34 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
 def test_a_file_of_the_second_version_is_read(tmp_path: Path) -> None:
     [group] = two_groups()[:1]
     write_rollouts(tmp_path / "new.parquet", [group], step=1)
-    old = pq.read_table(tmp_path / "new.parquet").drop_columns(["greedy", "value", "value_target"])
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns(
+        ["greedy", "value", "value_target", "inserted", "max_new_tokens"]
+    )
     old = old.replace_schema_metadata({b"groupwise.rollouts.schema_version": b"2"})
     pq.write_table(old, tmp_path / "old.parquet")
     assert [exact(g) for g in read_rollouts(tmp_path / "old.parquet")] == [exact(group)]
+
+
+def test_a_file_of_the_third_version_is_read(tmp_path: Path) -> None:
+    [group] = two_groups()[:1]
+    write_rollouts(tmp_path / "new.parquet", [group], step=1)
+    old = pq.read_table(tmp_path / "new.parquet").drop_columns(["inserted", "max_new_tokens"])
+    old = old.replace_schema_metadata({b"groupwise.rollouts.schema_version": b"3"})
+    pq.write_table(old, tmp_path / "old.parquet")
+    assert [exact(g) for g in read_rollouts(tmp_path / "old.parquet")] == [exact(group)]
+
+
+def test_a_note_and_a_limit_of_the_row_are_kept(tmp_path: Path) -> None:
+    [entry] = two_groups()[:1]
+    taught = dataclasses.replace(entry.group.rollouts_G[0], inserted_T=np.arange(6) % 2 == 0)
+    group = dataclasses.replace(
+        entry.group,
+        prompt=dataclasses.replace(entry.group.prompt, max_new_tokens=6),
+        rollouts_G=(taught, *entry.group.rollouts_G[1:]),
+    )
+    entry = dataclasses.replace(entry, group=group)
+    write_rollouts(tmp_path / "r.parquet", [entry], step=3)
+    assert [exact(g) for g in read_rollouts(tmp_path / "r.parquet")] == [exact(entry)]
 
 
 def test_a_greedy_baseline_and_a_critics_values_are_kept(tmp_path: Path) -> None:

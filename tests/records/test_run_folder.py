@@ -27,6 +27,8 @@ def a_run(path: Path) -> RunFolder:
     folder.metrics_file.write_text('{"step": 1}\n')
     folder.rollout_file(1).write_bytes(b"old")
     folder.sample_file(1).write_text("old")
+    folder.sample_file(1, held_out=True).write_text("old")
+    folder.report_file.write_text("old")
     for name in ("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja", "merges.txt"):
         folder.model_dir.mkdir(exist_ok=True)
         (folder.model_dir / name).write_text("old")
@@ -45,7 +47,8 @@ def test_a_new_folder_has_its_places(tmp_path: Path) -> None:
     folder = create(tmp_path / "deep" / "run", overwrite=False)
     assert sorted(p.name for p in folder.path.iterdir()) == ["rollouts", "samples"]
     assert folder.rollout_file(123) == tmp_path / "deep/run/rollouts/step-000123.parquet"
-    assert folder.sample_file(7) == tmp_path / "deep/run/samples/step-000007.txt"
+    assert folder.sample_file(7) == tmp_path / "deep/run/samples/step-000007.md"
+    assert folder.sample_file(7, held_out=True).name == "step-000007-held-out.md"
     assert files_under(tmp_path) == set()  # the probe is gone
     places = {
         folder.config_file,
@@ -57,6 +60,7 @@ def test_a_new_folder_has_its_places(tmp_path: Path) -> None:
         folder.model_dir,
         folder.checkpoints_dir,
         folder.health_file,
+        folder.report_file,
     }
     assert places == {folder.path / name for name in FILES}
 

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 import groupwise
 from groupwise.config import load
 from groupwise.config.rewards import RewardConfig
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, DataError
 from groupwise.rewards import build
 from tests.rewards.examples import HERE, fragile, fragile_later
 
@@ -96,3 +97,29 @@ def test_a_gate_in_a_configuration_names_a_label() -> None:
         ConfigError, match=r"rewards\[1\].gate.reward: no reward has the label 'numerik'; did you mean"
     ):
         build(load({"rewards": entries}).config.rewards, base=HERE)
+
+
+@pytest.mark.parametrize(
+    ("entry", "column"),
+    [
+        ("keywords", "keywords"),
+        ("language", "language"),
+        ({"name": "http", "settings": {"url": "http://localhost:9/", "send": ["gold"]}}, "gold"),
+    ],
+)
+def test_a_column_that_only_the_settings_make_necessary_is_missed_before_a_model_is_loaded(
+    tmp_path: Path, entry: Any, column: str
+) -> None:
+    from groupwise.config import load
+    from groupwise.training.inputs import read_inputs
+
+    rows = [{"prompt": "Say it."}]
+    with pytest.raises(DataError, match=f"needs the column '{column}'"):
+        read_inputs(load({"rewards": [entry]}, base=tmp_path), train=rows)
+    given = {"keywords": ["a"], "language": "en", "gold": 1}
+    read_inputs(
+        load({"rewards": [entry]}, base=tmp_path), train=[{**row, column: given[column]} for row in rows]
+    )
+    enough = {"keywords": {"words": ["a"]}, "language": {"code": "en"}}
+    if column in enough:
+        read_inputs(load({"rewards": [{"name": column, "settings": enough[column]}]}), train=rows)

@@ -6,7 +6,7 @@ import pytest
 from groupwise.errors import RewardError
 from groupwise.model.load import Policy
 from groupwise.records import Prompt, Rollout, Verdict
-from groupwise.rollouts.collect import collect
+from groupwise.rollouts.collect import Redraw, collect
 from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.in_process import InProcessEngine
 from tests.rollouts.examples import engine_of, random_prompts, token_ids
@@ -105,3 +105,63 @@ def test_a_greedy_response_is_scored_with_the_others_and_stands_beside_them(engi
     plain = collect(engine, prompts, SAMPLING, Score(), group_size=2, seed=(0, 1)).groups
     assert all(group.greedy is None for group in plain)
     assert token_ids([g.rollouts_G for g in plain]) == token_ids([g.rollouts_G for g in collected.groups])
+
+
+def redraw_from(spare: list[Prompt], flat: set[str], rounds: int) -> Redraw:
+    waiting = list(spare)
+
+    def more(count: int) -> list[Prompt]:
+        taken, waiting[:] = waiting[:count], waiting[count:]
+        return taken
+
+    return Redraw(rounds=rounds, more=more, has_spread=lambda group: group.prompt.id not in flat)
+
+
+def test_groups_without_spread_are_replaced_by_further_prompts(engine: InProcessEngine) -> None:
+    prompts = random_prompts((3, 4, 5, 6, 7, 8))
+    ids = [prompt.id for prompt in prompts]
+    score = Score()
+    found = collect(
+        engine,
+        prompts[:3],
+        SAMPLING,
+        score,
+        group_size=2,
+        seed=(0, 1),
+        redraw=redraw_from(prompts[3:], {ids[0], ids[2], ids[3]}, rounds=5),
+    )
+    # Of 0, 1, 2 only 1 has spread; of 3 and 4 only 4; then 5. What was replaced is kept for the account.
+    assert [group.prompt.id for group in found.groups] == [ids[1], ids[4], ids[5]]
+    assert [group.prompt.id for group in found.left_out] == [ids[0], ids[2], ids[3]]
+    assert found.redraws == 2
+    assert [len(call) for call in score.calls] == [6, 4, 2]
+    direct = engine.generate(prompts[4:5], SAMPLING, group_size=2, seed=(0, 1))
+    assert token_ids([found.groups[1].rollouts_G]) == token_ids(direct)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 9])
+def test_redraws_are_bounded_and_the_batch_stays_whole(engine: InProcessEngine, rounds: int) -> None:
+    prompts = random_prompts((3, 4, 5, 6, 7, 8))
+    every = {prompt.id for prompt in prompts}
+    found = collect(
+        engine,
+        prompts[:2],
+        SAMPLING,
+        Score(),
+        group_size=2,
+        seed=(0, 1),
+        redraw=redraw_from(prompts[2:], every, rounds),
+    )
+    # Two prompts a round, and four are spare, so from the third round on there are none.
+    assert found.redraws == min(rounds, 2)
+    assert [group.prompt for group in found.groups] == prompts[:2]
+    assert len(found.left_out) == 2 * min(rounds, 2)
+
+
+def test_with_spread_everywhere_nothing_is_drawn_again(engine: InProcessEngine) -> None:
+    prompts = random_prompts((3, 4))
+    plain = collect(engine, prompts, SAMPLING, Score(), group_size=2, seed=(0, 1))
+    redraw = redraw_from(random_prompts((5,)), set(), 3)
+    same = collect(engine, prompts, SAMPLING, Score(), group_size=2, seed=(0, 1), redraw=redraw)
+    assert token_ids([g.rollouts_G for g in same.groups]) == token_ids([g.rollouts_G for g in plain.groups])
+    assert (same.left_out, same.redraws) == ([], 0)

@@ -13,8 +13,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from groupwise.config.rollout import ConfidenceConfig
 from groupwise.rollouts.engine import Sampling
-from groupwise.rollouts.sampling import draw, invert, truncate, uniforms
+from groupwise.rollouts.sampling import draw, invert, redrawn, truncate, uniforms
 
 DRAWS = 20_000
 # Chi-square: the value that a right sampler exceeds once in a thousand, by degrees of freedom.
@@ -298,3 +299,69 @@ def test_uniforms_are_uniform_across_rollouts() -> None:
     assert max(numbers) < 1
     counts = np.histogram(numbers, bins=10, range=(0, 1))[0]
     assert ((counts - 500) ** 2 / 500).sum() < CRITICAL[9]
+
+
+SURE = [0.8, 0.15, 0.05]
+
+
+def test_what_stands_after_a_redraw_by_hand() -> None:
+    # One redraw above 0.7: 0.8 stands with 0.8 x 0.8 = 0.64, the others with p (1 + 0.8): 0.27 and 0.09. The sum is 1.
+    stands = redrawn(torch.tensor([SURE]), ConfidenceConfig(threshold=0.7, redraws=1))
+    torch.testing.assert_close(stands, torch.tensor([[0.64, 0.27, 0.09]]))
+    # Two: 0.8^3 = 0.512, and p (1 + 0.8 + 0.64) = 2.44 p.
+    twice = redrawn(torch.tensor([SURE]) * 3, ConfidenceConfig(threshold=0.7, redraws=2))
+    torch.testing.assert_close(twice, torch.tensor([[0.512, 0.366, 0.122]]) * 3)
+    # Below the threshold nothing changes, and a token with all the mass stands.
+    plain = torch.tensor([[0.7, 0.3, 0.0], [0.0, 1.0, 0.0]])
+    torch.testing.assert_close(redrawn(plain, ConfidenceConfig()), plain)
+
+
+@pytest.mark.parametrize("redraws", [1, 3])
+def test_redraws_are_those_of_the_process_and_their_log_probs_too(redraws: int) -> None:
+    rng = np.random.default_rng(5)
+    process: Counter[int] = Counter()
+    for _ in range(DRAWS):  # the process itself: draw, and draw again while the token is too likely
+        token = rng.choice(3, p=SURE)
+        for _ in range(redraws):
+            if SURE[token] > 0.7:
+                token = rng.choice(3, p=SURE)
+            else:
+                break
+        process[int(token)] += 1
+    settings = sampling(confidence=ConfidenceConfig(threshold=0.7, redraws=redraws))  # type: ignore[arg-type]
+    logits = torch.tensor(SURE).log().repeat(DRAWS, 1)
+    drawn = draw(logits, settings, torch.from_numpy(rng.random(DRAWS)))
+    said = {int(t): float(lp.exp()) for t, lp in zip(drawn.token_N, drawn.logprob_N, strict=True)}
+    assert sum(said.values()) == pytest.approx(1.0, abs=1e-6)
+    for counts in (process, Counter(drawn.token_N.tolist())):
+        statistic = sum((counts[t] - DRAWS * said[t]) ** 2 / (DRAWS * said[t]) for t in range(3))
+        assert statistic < CRITICAL[2]
+
+
+def test_redraws_act_after_truncation_and_leave_greedy_rows_alone() -> None:
+    # top-k 2 keeps 0.8 and 0.15, that is 0.842 and 0.158; redrawn once: 0.842^2 = 0.709 and 0.158 x 1.842 = 0.291.
+    settings = sampling(top_k=2, confidence=ConfidenceConfig())  # type: ignore[arg-type]
+    drawn = draw(
+        torch.tensor([SURE]).log(),
+        settings,
+        torch.tensor([0.0, 0.999, 0.999], dtype=torch.float64),
+        torch.tensor([0, 0, 0]),
+        torch.tensor([False, False, True]),
+    )
+    assert drawn.token_N.tolist() == [0, 1, 0]
+    expected = [(0.8 / 0.95) ** 2, 0.15 / 0.95 * (1 + 0.8 / 0.95), 0.8]
+    np.testing.assert_allclose(drawn.logprob_N.exp().numpy(), expected, atol=1e-6)
+    assert drawn.kept_mass_N is not None
+    np.testing.assert_allclose(drawn.kept_mass_N.numpy(), [0.95, 0.95, 1.0], atol=1e-6)
+
+
+def test_without_confidence_the_same_tokens_are_drawn_with_the_same_log_probs() -> None:
+    rng = np.random.default_rng(0)
+    logits, u = (
+        torch.from_numpy(rng.normal(size=(200, 50)).astype(np.float32)),
+        torch.from_numpy(rng.random(200)),
+    )
+    plain = draw(logits.clone(), sampling(), u)
+    never = draw(logits.clone(), sampling(confidence=ConfidenceConfig(threshold=0.999999)), u)  # type: ignore[arg-type]
+    assert torch.equal(plain.token_N, never.token_N)
+    assert torch.equal(plain.logprob_N, never.logprob_N)

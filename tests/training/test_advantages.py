@@ -178,16 +178,16 @@ def test_the_soft_penalty_is_a_part_of_its_own() -> None:
     # Limit 2, buffer 2, penalty 0.5: two tokens are at the limit: -0.5.
     one = with_values(group([1.0, 3.0, None]), [None, (1.0, 2.0), None])
     objective = ObjectiveConfig(truncated="penalise", overlong_buffer=2, overlong_penalty=0.5)
-    first, second, third = penalised(one.verdicts_G, one.rollouts_G, objective, limit_tokens=2)
+    first, second, third = penalised(one.verdicts_G, one.rollouts_G, objective, limits=[2] * 3)
     assert (first.reward, first.parts, first.terms) == (0.5, {"soft_overlong": -0.5}, {"soft_overlong": -0.5})
     assert (second.reward, second.token_rewards) == (2.5, (1.0, 1.5))
     assert third is one.verdicts_G[2]
     # Half the buffer; and by default a fifth of the limit: (10 - 2 - 2) / 2 is not yet reached.
     wider = ObjectiveConfig(truncated="penalise", overlong_buffer=4)
-    assert penalised(one.verdicts_G, one.rollouts_G, wider, limit_tokens=4)[0].reward == 0.5
+    assert penalised(one.verdicts_G, one.rollouts_G, wider, limits=[4] * 3)[0].reward == 0.5
     default = ObjectiveConfig(truncated="penalise")
-    assert penalised(one.verdicts_G, one.rollouts_G, default, limit_tokens=10)[0].reward == 1.0
-    assert penalised(one.verdicts_G, one.rollouts_G, ObjectiveConfig(), limit_tokens=2) == list(
+    assert penalised(one.verdicts_G, one.rollouts_G, default, limits=[10] * 3)[0].reward == 1.0
+    assert penalised(one.verdicts_G, one.rollouts_G, ObjectiveConfig(), limits=[2] * 3) == list(
         one.verdicts_G
     )
 

@@ -16,7 +16,7 @@ import groupwise
 from groupwise.checkpoint.save import saved_checkpoints
 from groupwise.checkpoint.weights import trained_weights
 from groupwise.config import load
-from groupwise.config.load import known_keys
+from groupwise.config.keys import known_keys
 from groupwise.errors import CheckpointError, ConfigError, RunFolderError
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.records.run_folder import RunFolder, lock
@@ -35,6 +35,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "trainer's log-probs": {"rollout": {"top_p": 0.9}},
     "critic": {"objective": {"preset": "ppo", "kl": {"beta": 0.05}}, "critic": {"learning_rate": 1e-3}},
     "greedy baseline": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
+    "recipes": {
+        "prompts": {"curriculum": {"difficulty": [0.5, 0.9], "steps": 4, "mastered": 0.8, "again_after": 2}},
+        "rollout": {"confidence": {"threshold": 0.02, "redraws": 2}, "max_redraws": 3},
+        "objective": {
+            "kl": {"beta": 0.05, "reference_dropout": 0.2},
+            "filter": {"max_tokens": 5},
+            "teaching": {"text": " No.", "below": 0.1},
+        },
+        "evaluate": {"every_steps": 2, "pass_reward": 0.08},
+    },
 }
 
 
@@ -65,6 +75,7 @@ def resume(folder: Path, *words: str, reward: Callable[..., Any] = restless) -> 
     [
         "full",
         "lora",
+        "recipes",
         pytest.param("no reference", marks=pytest.mark.long),
         pytest.param("trainer's log-probs", marks=pytest.mark.long),
         pytest.param("critic", marks=pytest.mark.long),
@@ -86,6 +97,41 @@ def test_stopped_anywhere_and_gone_on_with_it_is_the_same_run(tmp_path: Path, va
     result = resume(folder)
     assert differing(left_behind(folder), expected) == []
     assert [line["step"] for line in result.metrics] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_curriculum_with_redraws_goes_on_exactly_when_it_is_stopped_between_draws(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "prompts": {"curriculum": {"difficulty": [0.4, 1.0], "steps": 4, "column": "easy", "again_after": 2}},
+        "rollout": {"prompts_per_step": 2, "group_size": 2, "max_new_tokens": 4, "max_redraws": 3},
+        "evaluate": {"every_steps": None},
+    }
+    rows = [{**row, "easy": row["n"] / 7} for row in ROWS]
+    calls: list[int] = []
+
+    def coin(limit: int) -> Callable[..., Any]:
+        def flip(completions: list[str], **columns: Any) -> list[float]:
+            calls.append(1)
+            if len(calls) == limit:
+                raise KeyboardInterrupt
+            return [float(len(text) % 2) for text in completions]
+
+        return flip
+
+    def begin(folder: Path, limit: int) -> None:
+        calls.clear()
+        groupwise.train(tree(folder, **sections), rewards=[coin(limit)], train=rows)
+
+    begin(tmp_path / "whole", 0)
+    scorings = len(calls)
+    assert scorings > 6  # five steps, some of which drew again
+    expected = left_behind(tmp_path / "whole")
+    for limit in range(2, scorings, 3):
+        folder = tmp_path / f"stopped{limit}"
+        with pytest.raises(KeyboardInterrupt):
+            begin(folder, limit)
+        calls.clear()
+        groupwise.train(resume=folder, rewards=[coin(0)], train=rows)
+        assert differing(left_behind(folder), expected) == []
 
 
 def stopped(folder: Path, calls: int, **sections: Any) -> None:
@@ -120,6 +166,7 @@ def test_every_setting_that_is_not_listed_is_refused_by_name(tmp_path: Path) -> 
             others
             or section in ("lora", "reference", "rewards", "dpo", "critic")
             or key in NO_MATTER
+            or key.startswith(("prompts.curriculum.", "rollout.confidence.", "objective.filter."))
             or "schedule." in key
         ):
             continue

@@ -198,3 +198,15 @@ def test_one_reward_of_several_that_does_not_apply_is_questioned(tmp_path: Path)
         "the reward 'numeric' does not apply to train:0, whatever the completion: check the column" in asked
     )
     assert silent(tmp_path, "4", "numeric", "length") == []
+
+
+def test_repeats_overlap_and_sources_are_told_without_a_model(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prompt": "1 + 1", "answer": "2"}\n' * 2)
+    (tmp_path / "b.csv").write_text("prompt,answer\n2 + 2,4\n")
+    (tmp_path / "held.json").write_text('[{"prompt": "2 + 2 ?", "answer": "4"}]')
+    prompts = {"train": ["a.jsonl", "b.csv"], "held_out": "held.json"}
+    tree = {"model": "tiny", "prompts": prompts, "rewards": ["numeric"], "training": {"steps": 1}}
+    text = "\n".join(check(read_inputs(load(tree, base=tmp_path))))
+    assert "a.jsonl (2), b.csv (1): 3 rows" in text
+    assert "1 of 3 training rows repeat an earlier one in every column" in text
+    assert "1 of 1 held-out prompts are trained on as well (such as held.json:0 is b.csv line 2)" in text

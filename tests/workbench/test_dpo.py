@@ -93,8 +93,8 @@ def test_a_run_leaves_a_folder_that_repeats_it(tmp_path: Path) -> None:
         load(first.folder / "config.yaml", [f"run.dir={tmp_path / 'again'}"]), train=TRAIN, held_out=HELD_OUT
     )
     assert [comparable(line) for line in first.metrics] == [comparable(line) for line in again.metrics]
-    sample = (first.folder / "samples" / "step-000003.txt").read_text()
-    assert "chosen, implied reward" in sample
+    sample = (first.folder / "samples" / "step-000003-held-out.md").read_text()
+    assert "### Chosen, implied reward" in sample
     assert AutoModelForCausalLM.from_pretrained(first.folder / "model") is not None
 
 

@@ -185,3 +185,29 @@ def test_the_critic_is_a_factor_of_advantages_that_ask_for_values() -> None:
     assert "sum_t 1/2 (V - R)^2, R what" in plain["critic"]
     assert "no gradient sent back" in plain["critic"]
     assert "critic" not in {f.name for f in factors(open_named("remax"))}
+
+
+def test_recipes_are_said_where_they_are_and_nowhere_else() -> None:
+    plain = formulas()
+    assert not {"confidence", "filter", "teaching"} & set(plain)
+    found = formulas(
+        "rollout.confidence={threshold: 0.7, redraws: 2}",
+        "rollout.max_redraws=3",
+        "objective.filter={max_tokens: 30, pattern: x, counted: false}",
+        "objective.teaching={text: ' No.', place: start, answer: weight, weight: 0.5, below: 0.2}",
+        "objective.kl.reference_dropout=0.1",
+    )
+    assert "above, log p + log sum_k M^k, k = 0..2, below" in found["confidence"]
+    assert found["old log-probs"].startswith(
+        "old_t: the trainer's log-probs; c_t = min(exp(old_t - sampler_t), 2)"
+    )
+    assert found["equal rewards"].startswith(
+        "the group is replaced by one of the next prompt, 3 times at most; then "
+    )
+    assert found["filter"] == (
+        "in the loss where T_i <= 30 and the response holds 'x'; what is left out does not count in its group either"
+    )
+    assert found["teaching"] == (
+        "where r_i < 0.2, ' No.' is put before the answer, with A_t = 0.5; the answer has A_t = 0.5"
+    )
+    assert "0.1 of the reference's last hidden features dropped" in found["kl"]

@@ -36,6 +36,15 @@ KINDS: dict[str, dict[str, Any]] = {
         ]
     },
     "truncated sampling, epochs": {"rollout": {"top_p": 0.9}, "training": {"steps": None, "epochs": 1}},
+    "recipes": {
+        "prompts": {"curriculum": {"difficulty": [0.5, 0.9], "steps": 4, "again_after": 2}},
+        "rollout": {"confidence": {"threshold": 0.02, "redraws": 2}, "max_redraws": 3},
+        "objective": {
+            "kl": {"beta": 0.05, "reference_dropout": 0.2},
+            "filter": {"max_tokens": 5},
+            "teaching": {"text": " No.", "below": 0.1},
+        },
+    },
     "moving beta and temperature": {
         "objective": {
             "kl": {"beta": 0.05, "controller": {"name": "proportional", "target": 0.1, "gain": 0.5}}

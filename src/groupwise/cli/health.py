@@ -12,7 +12,11 @@ import typer
 def health(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="Run folder, also of a run that goes on.", show_default=False),
+        typer.Argument(
+            metavar="RUN",
+            help="Run folder, also of a run that goes on; or the log of a run of TRL or verl.",
+            show_default=False,
+        ),
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what happened as JSON, a line each.")
@@ -23,13 +27,20 @@ def health(
     Reads the metrics of a finished, stopped or running run, and tells each finding with its numbers, likely causes and
     what to try. Ends with exit code 1 when a critical finding holds at the last step.
 
+    A log of TRL or verl is a trainer_state.json, JSON lines, TensorBoard events, or the folder that holds them;
+    docs/foreign_logs.md lists the names that are understood.
+
     Example: groupwise health runs/first
+
+    Example: groupwise health trl-output/checkpoint-500/trainer_state.json
     """
     from groupwise.records import Severity
     from groupwise.records.health_file import plain_event
+    from groupwise.workbench.foreign_log import diagnose_log
     from groupwise.workbench.health import diagnose
 
-    found = diagnose(run)
+    ours = (run.expanduser() / "manifest.json").is_file() or not run.expanduser().exists()
+    found = diagnose(run) if ours else diagnose_log(run)
     if as_json:
         for event in found.events:
             print(json.dumps(plain_event(event), allow_nan=False))

@@ -25,6 +25,7 @@ from groupwise.cli.health import health
 from groupwise.cli.init import init
 from groupwise.cli.rate import rate
 from groupwise.cli.replay import replay
+from groupwise.cli.report import report
 from groupwise.cli.sample import sample
 from groupwise.cli.score import score
 from groupwise.cli.smoke import smoke
@@ -59,6 +60,7 @@ for _name, _verb in (
     ("check", check),
     ("check-reward", check_reward),
     ("health", health),
+    ("report", report),
     ("init", init),
 ):
     app.command(_name)(_verb)

@@ -192,9 +192,9 @@ def ending(run: Run, result: Result) -> list[str]:
     config = run.config.run
     tries = []
     if config.save_model and run.config.rewards:
-        if run.held_out and run.config.prompts.held_out is not None:
+        if run.held_out and run.config.prompts.held_out:
             tries.append(f"{command()} eval {run.folder.shown}")
-        if run.config.prompts.train is not None:
+        if run.config.prompts.train:
             tries.append(f"{command()} sample {run.folder.shown} --row 0")
     if "tensorboard" in config.sinks:
         tries.append(f"{command('tensorboard')} --logdir {run.folder.shown / 'events'}")

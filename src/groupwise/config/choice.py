@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -50,7 +51,12 @@ class Choice(BaseModel):
 
 def as_choice(value: Any) -> Any:
     """Let a bare name stand for a choice with default settings."""
-    return {"name": value} if isinstance(value, str) else value
+    return as_named(value, "name")
+
+
+def as_named(value: Any, key: str) -> Any:
+    """Let a bare text or path stand for an entry in which it stands under `key`."""
+    return {key: value} if isinstance(value, str | os.PathLike) else value
 
 
 def _field_type(annotation: Any) -> Any:
@@ -138,4 +144,4 @@ def plain_message(error: Mapping[str, Any]) -> str:
     return f"{said(given)} should be {_SHAPES.get(kind, message.removeprefix('Input should be '))}"
 
 
-__all__ = ["Choice", "as_choice", "check_settings", "path_settings", "plain_message"]
+__all__ = ["Choice", "as_choice", "as_named", "check_settings", "path_settings", "plain_message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupwise import registry
+from groupwise.config.keys import by_last_part
 
 OTHERS = {
     "num_generations": "rollout.group_size",
@@ -70,8 +71,6 @@ def hint_for(key: str) -> str | None:
 
 def setting_for(word: str) -> str | None:
     """The dotted key that a bare word such as `learning-rate` or `num_generations` means, or None."""
-    from groupwise.config.load import by_last_part
-
     if word in OTHERS:
         return OTHERS[word]
     last = by_last_part()

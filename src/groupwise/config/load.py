@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,6 +16,8 @@ from groupwise.config import presets, yaml
 from groupwise.config.base import said
 from groupwise.config.choice import Choice, as_choice, plain_message
 from groupwise.config.foreign import OTHERS, hint_for, setting_for
+from groupwise.config.keys import by_last_part, known_keys, leaves, section_of
+from groupwise.config.prompts import as_sources
 from groupwise.config.run import RunConfig
 from groupwise.errors import ConfigError
 from groupwise.secrets import secret_in
@@ -149,6 +151,14 @@ def _normal(tree: Mapping[str, Any], place: str) -> dict[str, Any]:
     if isinstance(tree.get("evaluate"), Mapping):
         tree["evaluate"] = dict(tree["evaluate"])
         _spell_rewards(tree["evaluate"])
+    if isinstance(tree.get("prompts"), Mapping):
+        prompts = dict(tree["prompts"])
+        for key in ("train", "held_out"):
+            given = prompts.get(key)
+            # Entries by number, as the command line gives them, are left as they are.
+            if key in prompts and not (isinstance(given, Mapping) and _numbers(given)):
+                prompts[key] = as_sources(given)
+        tree["prompts"] = prompts
     for key, value in tree.items():
         field = RunConfig.model_fields.get(key)
         if field is None or isinstance(value, Mapping | BaseModel) or key == "rewards":
@@ -243,49 +253,6 @@ def _holds(tree: Mapping[str, Any], key: str) -> bool:
         else:
             return False
     return True
-
-
-def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) for every value of a nested tree; empty mappings and lists are values."""
-    items: Any = None
-    if isinstance(tree, Mapping) and tree:
-        items = tree.items()
-    elif isinstance(tree, list | tuple) and tree and isinstance(tree[0], Mapping):
-        items = enumerate(tree)
-    if items is None:
-        yield prefix, tree
-        return
-    for key, value in items:
-        yield from leaves(value, f"{prefix}.{key}" if prefix else str(key))
-
-
-def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The section class inside an annotation such as `LoraConfig | None` or `tuple[RewardConfig, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in get_args(annotation):
-        found = section_of(inner)
-        if found is not None:
-            return found
-    return None
-
-
-def known_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
-    """Every dotted key of the configuration, choices and free mappings as one key."""
-    keys: list[str] = []
-    for name, field in section.model_fields.items():
-        inner = section_of(field.annotation)
-        if inner is None or inner is Choice or isinstance(field.default, dict):
-            keys.append(prefix + name)
-        else:
-            keys += known_keys(inner, f"{prefix}{name}.")
-    return keys
-
-
-def by_last_part() -> dict[str, str]:
-    """Last part of each key to the whole key; of several, the first, and the critic's only where no other has it."""
-    likely = sorted(known_keys(), key=lambda key: key.startswith("critic."))
-    return {key.rsplit(".", 1)[-1]: key for key in reversed(likely)}
 
 
 def _refuse_unknown_keys(tree: Any, section: type[BaseModel], place: str, prefix: str = "") -> None:

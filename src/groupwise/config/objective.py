@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from groupwise import registry
-from groupwise.config.base import Float, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
+from groupwise.config.base import Bool, Float, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
 from groupwise.config.choice import Choice, as_choice
 from groupwise.objective.estimator import Estimator, Evidence
 from groupwise.objective.kl import KL_ESTIMATORS
@@ -39,6 +40,10 @@ class KLConfig(Section):
     cap_rollout: PositiveFloat | None = Field(
         default=None, description="The most KL that a rollout may add, in nats; null for no cap."
     )
+    reference_dropout: Annotated[Float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="Share of the reference's last hidden features that are dropped, anew each step; 0: none.",
+    )
     controller: Named = Field(
         default=Choice(name="fixed"),
         description="How beta changes from step to step, from objective/kl_controllers or module:function.",
@@ -63,6 +68,10 @@ class KLConfig(Section):
         if self.place == "reward" and self.estimator == "k3_ratio":
             raise ValueError(
                 "estimator is k3_ratio and place is reward, where the policy is the old one and the ratio 1; take k3"
+            )
+        if self.beta == 0 and self.reference_dropout > 0:
+            raise ValueError(
+                "beta is 0, so there is no reference for reference_dropout to act on; give a beta above 0, or remove it"
             )
         if self.beta == 0 and self.controller.name != "fixed":
             raise ValueError(
@@ -112,6 +121,80 @@ def _tried(controller: Choice) -> Choice:
     return controller
 
 
+class FilterConfig(Section):
+    """Which rollouts enter the loss, by proxies. At least one bound is given."""
+
+    min_tokens: PositiveInt | None = Field(default=None, description="Shorter responses are left out.")
+    max_tokens: PositiveInt | None = Field(default=None, description="Longer responses are left out.")
+    pattern: Text | None = Field(
+        default=None, description="A regular expression that a response must hold somewhere."
+    )
+    reward: Text | None = Field(
+        default=None, description="Label of the reward that the two bounds below are of; null: the total."
+    )
+    min_reward: Float | None = Field(default=None, description="Responses with less are left out.")
+    max_reward: Float | None = Field(default=None, description="Responses with more are left out.")
+    counted: Bool = Field(
+        default=True, description="What is left out still counts in its group's mean and spread."
+    )
+
+    @model_validator(mode="after")
+    def _bounds(self) -> FilterConfig:
+        bounds = (self.min_tokens, self.max_tokens, self.pattern, self.min_reward, self.max_reward)
+        if all(bound is None for bound in bounds):
+            raise ValueError("it has no bound; give one, such as max_tokens, or remove it")
+        for low, high in (("min_tokens", "max_tokens"), ("min_reward", "max_reward")):
+            least, most = getattr(self, low), getattr(self, high)
+            if least is not None and most is not None and least > most:
+                raise ValueError(f"{low} is {least:g}, more than {high}, {most:g}, so nothing would be left")
+        if self.reward is not None and self.min_reward is None and self.max_reward is None:
+            raise ValueError(f"reward names {self.reward!r}, but there is neither min_reward nor max_reward")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ValueError(f"pattern is no regular expression: {error}") from None
+        return self
+
+
+class TeachingConfig(Section):
+    """A note in every wrong answer. What is inserted has no sampler: it is masked, or trained as given text."""
+
+    text: Text = Field(description="The note, as it stands, white space included.")
+    place: Literal["end", "start"] = Field(
+        default="end", description="Behind the answer, before its stop token; or before the answer."
+    )
+    below: Float | None = Field(
+        default=None, description="An answer is wrong below this reward; null: evaluate.pass_reward."
+    )
+    train_note: Bool = Field(
+        default=True,
+        description="The note (and at the end the stop token) is trained with `weight`, or masked.",
+    )
+    answer: Literal["own", "mask", "weight"] = Field(
+        default="own",
+        description="The answer's own tokens keep their advantage, are masked, or are trained with `weight` too.",
+    )
+    weight: PositiveFloat = Field(
+        default=1.0, description="What stands for an advantage where text is trained as given."
+    )
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> TeachingConfig:
+        if not self.text:
+            raise ValueError("text is empty; write the note, such as ' That is wrong.'")
+        if not self.train_note and self.answer == "mask":
+            raise ValueError(
+                "neither the note nor the answer is trained; set train_note to true, or another answer"
+            )
+        if not self.train_note and self.place == "end" and self.answer == "own":
+            raise ValueError(
+                "the note is masked and stands behind an answer that is trained as without it, so it has no effect; "
+                "set train_note to true, or place to start"
+            )
+        return self
+
+
 class ObjectiveConfig(Section):
     """Each field is one factor of the formula that `groupwise explain` prints."""
 
@@ -136,6 +219,12 @@ class ObjectiveConfig(Section):
         default="keep",
         description="A group whose rewards are all equal: `keep` counts it in every divisor and lets its KL act; "
         "`drop` leaves it out of the update.",
+    )
+    filter: FilterConfig | None = Field(
+        default=None, description="Rollouts left out of the loss by length, format or reward; null: none."
+    )
+    teaching: TeachingConfig | None = Field(
+        default=None, description="Wrong answers turned into teaching texts; null: none."
     )
     credit: Literal["process", "outcome"] = Field(
         default="process",

@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from groupwise.config.base import Bool, Float, NonNegativeFloat, PositiveInt, Section, Text
+from groupwise.config.base import (
+    Bool,
+    Float,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Section,
+    Text,
+)
 
 _COLDEST, _HOTTEST = 1e-3, 1e3
 
@@ -34,6 +42,19 @@ class TemperatureSchedule(Section):
     steps: PositiveInt = Field(default=1000, description="Steps from rollout.temperature to there.")
 
 
+class ConfidenceConfig(Section):
+    """Per-token confidence resampling: a token drawn with a probability above the threshold is drawn again."""
+
+    threshold: Annotated[Float, Field(gt=0, lt=1)] = Field(
+        default=0.7,
+        description="Probability (after temperature and truncation) above which a token is redrawn.",
+    )
+    redraws: PositiveInt = Field(
+        default=1,
+        description="How often at most for one token; the last draw stands, whatever its probability.",
+    )
+
+
 class RolloutConfig(Section):
     """Sampling. Only these settings apply: a model folder's own generation defaults are not used."""
 
@@ -57,6 +78,14 @@ class RolloutConfig(Section):
         default=0.0,
         description="Tokens below this share of the most likely one's probability are cut; 0 keeps all.",
     )
+    confidence: ConfidenceConfig | None = Field(
+        default=None, description="Draw a token again when the model is too sure of it; null: never."
+    )
+    max_redraws: NonNegativeInt = Field(
+        default=0,
+        description="How often, within a step, groups whose rewards are all equal are replaced by groups of the next "
+        "prompts (dynamic sampling); 0: they stay.",
+    )
     stop_tokens: tuple[Text, ...] = Field(
         default=(),
         description="Tokens that end a response, beside the model's own; each must be in the vocabulary.",
@@ -72,6 +101,6 @@ class RolloutConfig(Section):
     )
 
     @property
-    def truncates(self) -> bool:
-        """True when sampling leaves out part of the distribution."""
-        return self.top_p < 1 or self.top_k is not None or self.min_p > 0
+    def reshapes(self) -> bool:
+        """True when tokens are drawn from another distribution than the policy's own."""
+        return self.top_p < 1 or self.top_k is not None or self.min_p > 0 or self.confidence is not None

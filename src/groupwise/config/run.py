@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import presets
-from groupwise.config.base import Bool, NonNegativeInt, PathText, Section
+from groupwise.config.base import Bool, NonNegativeInt, PathText, PositiveInt, Section
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.critic import CriticConfig
 from groupwise.config.distributed import DistributedConfig
@@ -43,10 +43,15 @@ class RunSettings(Section):
     overwrite: Bool = Field(
         default=False, description="Replace a run of ours in that folder; its own files only."
     )
-    sinks: tuple[Literal["terminal", "tensorboard"], ...] = Field(
+    sinks: tuple[Literal["terminal", "tensorboard", "wandb", "trackio"], ...] = Field(
         default=("terminal", "tensorboard"), description="Where metrics go beside metrics.jsonl."
     )
     save_rollouts: Bool = Field(default=True, description="Write every rollout to rollouts/ as Parquet.")
+    samples_every_steps: PositiveInt | None = Field(
+        default=50,
+        description="Write a few groups of the batch to samples/ as Markdown after so many steps, and at the first; "
+        "null: never. Evaluations always do.",
+    )
     save_model: Bool = Field(default=True, description="Write the trained model to model/ at the end.")
 
 
@@ -104,6 +109,7 @@ class RunConfig(Section):
             self._reference,
             self._rewards,
             self._old,
+            self._teaching,
             self._lengths,
             self._evaluation,
             self._distributed,
@@ -201,10 +207,25 @@ class RunConfig(Section):
                 )
 
     def _old(self) -> None:
-        if self.objective.old_source == "sampler" and self.rollout.truncates:
+        if self.objective.old_source == "sampler" and self.rollout.reshapes:
             raise ValueError(
-                "objective.old_source is sampler, but top_p, top_k or min_p change what the sampler draws from; "
-                "set old_source to auto, or keep the whole distribution"
+                "objective.old_source is sampler, but top_p, top_k, min_p or confidence change what the sampler draws "
+                "from; set old_source to auto, or keep the policy's own distribution"
+            )
+
+    def _teaching(self) -> None:
+        if self.objective.teaching is None:
+            return
+        if self.objective.kl.place == "reward" and self.objective.kl.beta > 0:
+            raise ValueError(
+                "objective.teaching is set, but the KL acts in the reward, where it is of the answer as it was sampled "
+                "and not of the text that is trained; set objective.kl.place to loss, or beta to 0"
+            )
+        name = self.objective.advantage.name
+        if ":" not in name and "values" in Estimator(find(ADVANTAGES, name)).needs:
+            raise ValueError(
+                f"objective.teaching is set, but the advantage {name} has a critic, which expects nothing at tokens "
+                "that were inserted; take an advantage without one"
             )
 
     def _lengths(self) -> None:
@@ -282,6 +303,8 @@ WITHOUT_DPO = (
     "critic",
     "training.updates_per_batch",
     "training.mini_batches",
+    "prompts.curriculum",
+    "prompts.columns.max_new_tokens",
     "evaluate.rewards",
     "evaluate.temperature",
     "evaluate.samples",
@@ -290,6 +313,7 @@ WITHOUT_DPO = (
     "evaluate.max_new_tokens",
     "evaluate.pass_reward",
     "run.save_rollouts",
+    "run.samples_every_steps",
 )
 """Sections and settings that have no effect with method dpo."""
 

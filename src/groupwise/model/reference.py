@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from groupwise.config.model import LoraConfig, ReferenceConfig
@@ -40,6 +42,42 @@ class Reference:
         from groupwise.model.lora import reference_weights
 
         return reference_weights(self.model)
+
+
+@contextmanager
+def dropped_out(
+    weights: Callable[[], AbstractContextManager[None]],
+    backbone: torch.nn.Module,
+    share: float,
+    seed: Sequence[int],
+) -> Iterator[None]:
+    """A context with the reference's weights, in which some of its last hidden features are 0 and the others scaled.
+
+    One mask for all tokens (variational dropout, Gal and Ghahramani 2016, arXiv 1512.05287): so what a token gets does
+    not depend on how tokens are batched. A feature is kept with probability 1 - share and divided by it, which leaves
+    the mean of the hidden states as it is.
+
+    Args:
+        weights: context with the reference's weights.
+        backbone: gives the hidden states, the head aside.
+        share: probability that a feature is dropped, in [0, 1).
+        seed: whole numbers that decide the mask.
+    """
+
+    def drop(module: torch.nn.Module, arguments: Any, output: Any) -> Any:
+        hidden = output.last_hidden_state
+        bits = np.random.Philox(np.random.SeedSequence([int(s) for s in seed]))
+        kept_D = np.random.Generator(bits).random(hidden.shape[-1]) >= share
+        factor_D = torch.from_numpy(kept_D / (1 - share)).to(device=hidden.device, dtype=hidden.dtype)
+        output.last_hidden_state = hidden * factor_D
+        return output
+
+    with weights():
+        handle = backbone.register_forward_hook(drop)
+        try:
+            yield
+        finally:
+            handle.remove()
 
 
 def build_reference(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.prompts.load import Row, check_rows, system_prompt
+from groupwise.prompts.load import Row, check_rows, history, system_prompt
 from groupwise.prompts.template import ChatTemplate, ControlStrings, cut_middle, decode
 from groupwise.records.nouns import Messages, Prompt
 
@@ -111,8 +111,8 @@ def encode(
         rest: the setting that takes the rest of the context, for messages.
 
     Returns:
-        The prompts in the order of their rows, and the report. `Prompt.columns` holds every column but the
-        prompt and the system prompt, None where a row lacks one that others have; `Prompt.messages` stays
+        The prompts in the order of their rows, and the report. `Prompt.columns` holds every column but
+        those that `prompts.columns` names, None where a row lacks one that others have; `Prompt.messages` stays
         whole where the ids were cut.
 
     Raises:
@@ -155,13 +155,34 @@ def encode(
     return prompts, report
 
 
+def prompt_limit(config: PromptsConfig, *, context_tokens: int, new_tokens: int, model: str) -> int:
+    """The longest prompt, in tokens, that leaves room for so many new ones, or `max_prompt_tokens` where that is set.
+
+    Args:
+        config: the section `prompts`.
+        context_tokens: of the model.
+        new_tokens: what a response may take at most, a note in it included.
+        model: its name, for the error.
+
+    Raises:
+        ConfigError: they do not fit the model's context together.
+    """
+    limit = config.max_prompt_tokens or context_tokens - new_tokens
+    if limit < 1 or limit + new_tokens > context_tokens:
+        raise ConfigError(
+            f"prompts of up to {max(limit, 1)} tokens and {new_tokens} new ones do not fit the {context_tokens} tokens "
+            f"of {model}; lower rollout.max_new_tokens or prompts.max_prompt_tokens"
+        )
+    return limit
+
+
 def messages_of(row: Row, config: PromptsConfig) -> Messages | None:
     """The chat turns of a row, its system turn included; None for a prompt that is text."""
     value = row.columns[config.columns.prompt]
     if isinstance(value, str):
         if not config.chat:
             return None
-        value = [{"role": "user", "content": value}]
+        value = [*history(row, config), {"role": "user", "content": value}]
     messages: Messages = tuple(dict(message) for message in value)
     system = system_prompt(row, config)
     if system is not None and all(message["role"] not in _SYSTEM_ROLES for message in messages):
@@ -292,6 +313,7 @@ def _cut_text(
 
 def _prompts(kept: Sequence[_Draft], config: PromptsConfig) -> list[Prompt]:
     columns_N = columns_for_rewards([draft.row for draft in kept], config)
+    limit = config.columns.max_new_tokens
     prompts = []
     for draft, columns in zip(kept, columns_N, strict=True):
         prompts.append(
@@ -302,14 +324,15 @@ def _prompts(kept: Sequence[_Draft], config: PromptsConfig) -> list[Prompt]:
                 text=draft.text,
                 token_ids=np.array(draft.ids, dtype=np.int32),
                 columns=columns,
+                max_new_tokens=None if limit is None else draft.row.columns[limit],
             )
         )
     return prompts
 
 
 def columns_for_rewards(rows: Sequence[Row], config: PromptsConfig) -> list[dict[str, Any]]:
-    """Per row, every column but the prompt and the system prompt; None where a row lacks one that others have."""
-    left_out = {config.columns.prompt, config.columns.system}
+    """Per row, every column that `prompts.columns` does not name; None where a row lacks one that others have."""
+    left_out = set(config.columns.model_dump().values())
     names = dict.fromkeys(name for row in rows for name in row.columns if name not in left_out)
     return [{name: row.columns.get(name) for name in names} for row in rows]
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 import stat
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from groupwise.config.prompts import FILE_ENDINGS
 from groupwise.errors import ConfigError, DataError
+from groupwise.prompts.formats import parse
 from groupwise.registry import nearest
 
 if TYPE_CHECKING:
     from groupwise.config.prompts import PromptsConfig
 
-SUFFIX = ".jsonl"
+ENDINGS = ", ".join(FILE_ENDINGS)
 _USUAL_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "input", "messages", "text")
+_PAIR = ("user", "assistant")
 _OTHER_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
-_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +49,7 @@ class Row:
 
 
 def read_rows(path: Path, *, source: str | None = None) -> list[Row]:
-    r"""The rows of a JSONL file: one JSON object per line, in UTF-8.
-
-    Lines end at `\n` only (a trailing `\r` is white space to JSON), so U+2028 and U+0085 inside a text do not
-    cut it. A byte order mark is accepted and blank lines are skipped; `Row.line` still counts them.
+    r"""The rows of a file, in the form that the end of its name says: see `prompts/formats.py`.
 
     Args:
         path: the file.
@@ -61,8 +57,8 @@ def read_rows(path: Path, *, source: str | None = None) -> list[Row]:
             have the same name need different ones.
 
     Raises:
-        DataError: no such file (names the nearest), a folder, another format, an empty file, or a line that
-            is not UTF-8, not JSON, not an object, or has a key twice; says which line.
+        DataError: no such file (names the nearest), a folder, another format, an empty file, or what is wrong in it;
+            says which line.
     """
     path = Path(path)
     source = source or path.name
@@ -75,38 +71,29 @@ def read_rows(path: Path, *, source: str | None = None) -> list[Row]:
     except (OSError, ValueError) as error:  # a name that is too long, a loop of links, a NUL character
         reason = getattr(error, "strerror", None) or error
         shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
-        raise DataError(f"{shown!r} cannot be read: {reason}; name a {SUFFIX} file") from None
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{source}: the file is UTF-16; save it as UTF-8")
-    rows: list[Row] = []
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if line.strip():
-            columns = _parse(line, f"{source} line {number}")
-            rows.append(Row(source=source, index=len(rows), columns=columns, line=number))
-    if not rows:
-        what = "holds blank lines only" if content else "is empty"
-        raise DataError(f"{source}: the file {what}; write one JSON object per line")
-    return rows
+        raise DataError(f"{shown!r} cannot be read: {reason}; name a file of rows ({ENDINGS})") from None
+    return [
+        Row(source=source, index=index, columns=columns, line=line)
+        for index, (columns, line) in enumerate(parse(content, path.suffix.lower(), source))
+    ]
 
 
 def _content(path: Path) -> bytes:
     """The file's bytes; what is no file to read rows from is refused before it is opened, since a pipe would wait."""
     if path.is_dir():
-        files = sorted(p.name for p in path.glob(f"*{SUFFIX}"))
-        held = f"it holds {', '.join(files)}" if files else f"it holds no {SUFFIX} file"
-        raise DataError(f"{path} is a folder; name a {SUFFIX} file in it ({held})")
+        files = sorted(p.name for p in path.iterdir() if p.suffix.lower() in FILE_ENDINGS)
+        held = f"it holds {', '.join(files[:8])}" if files else f"it holds no file that ends in {ENDINGS}"
+        raise DataError(f"{path} is a folder; name a file of rows in it ({held})")
     if path.is_symlink() and not os.path.exists(path):
         raise DataError(f"{path} is a link to {os.readlink(path)}, where there is no file; mend the link")
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"there is no file {path}{_nearest_file(path)}") from None
-    if path.suffix.lower() != SUFFIX:
-        raise DataError(
-            f"{path}: prompts are read from {SUFFIX} files, one JSON object per line; convert it to that"
-        )
+    if path.suffix.lower() not in FILE_ENDINGS:
+        raise DataError(f"{path}: rows are read from files that end in {ENDINGS}; convert it to one of these")
     if not stat.S_ISREG(mode):
-        raise DataError(f"{path} is a pipe or a device, not a file; write the rows into a {SUFFIX} file")
+        raise DataError(f"{path} is a pipe or a device, not a file; write the rows into a file")
     return path.read_bytes()
 
 
@@ -140,11 +127,16 @@ def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
     return rows
 
 
-def check_rows(rows: Sequence[Row], config: PromptsConfig) -> None:
+def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: int | None = None) -> None:
     """Check every row against the columns that the configuration names. Needs no model or tokenizer.
 
     Text and message prompts may be mixed. A message has a role and a text for content; the last turn is the
     user's.
+
+    Args:
+        rows: of any sources.
+        config: the section `prompts`.
+        longest_response: what a row's own limit on new tokens may be at most; None for no bound.
 
     Raises:
         DataError: a missing, null or empty prompt, malformed messages, a missing or malformed system prompt,
@@ -153,13 +145,14 @@ def check_rows(rows: Sequence[Row], config: PromptsConfig) -> None:
         ConfigError: the settings do not fit the rows: a system prompt, or arguments for the chat template,
             with text prompts that are not wrapped as chat.
     """
-    if config.columns.system == config.columns.prompt:
-        raise ConfigError(
-            f"prompts.columns: prompt and system both name the column {config.columns.prompt!r}"
-        )
+    named: dict[str, str] = {}
+    for key, column in config.columns.model_dump().items():
+        if column is not None and column in named:
+            raise ConfigError(f"prompts.columns: {named[column]} and {key} both name the column {column!r}")
+        named[column] = key
     if not rows:
         raise DataError("there are no rows")
-    wrong = [(row, said) for row in rows if (said := _complaint(row, config)) is not None]
+    wrong = [(row, said) for row in rows if (said := _complaint(row, config, longest_response)) is not None]
     if wrong:
         row, said = wrong[0]
         more = f" ({len(wrong) - 1} more of {len(rows)} rows are wrong as well)" if len(wrong) > 1 else ""
@@ -184,6 +177,19 @@ def system_prompt(row: Row, config: PromptsConfig) -> str | None:
     return own or config.system_prompt
 
 
+def history(row: Row, config: PromptsConfig) -> list[dict[str, Any]]:
+    """The turns before a text prompt, from the row's own column; none where it is null or empty."""
+    name = config.columns.history
+    value = row.columns.get(name) if name is not None else None
+    turns: list[dict[str, Any]] = []
+    for item in value or ():
+        if isinstance(item, Mapping):
+            turns.append(dict(item))
+        else:
+            turns += [{"role": role, "content": said} for role, said in zip(_PAIR, item, strict=True)]
+    return turns
+
+
 def _check_chat_settings(rows: Sequence[Row], config: PromptsConfig) -> None:
     if config.chat:
         return
@@ -196,72 +202,16 @@ def _check_chat_settings(rows: Sequence[Row], config: PromptsConfig) -> None:
                 f"{row.place}: the prompt is text, but {key} gives it a system prompt, which only a chat "
                 "has; set prompts.chat to true to make each text a user turn, or write it into the text"
             )
+        if history(row, config):
+            raise ConfigError(
+                f"{row.place}: the prompt is text, but prompts.columns.history gives it turns before it, which only a "
+                "chat has; set prompts.chat to true to make each text a user turn"
+            )
     if len(texts) == len(rows) and config.chat_template_kwargs:
         raise ConfigError(
             "prompts.chat_template_kwargs is set, but every prompt is text, so no chat template is used; "
             "set prompts.chat to true to make each text a user turn, or remove it"
         )
-
-
-def _parse(line: bytes, place: str) -> dict[str, Any]:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{place}: not UTF-8: byte {error.start + 1} is 0x{line[error.start]:02x}; save the file as UTF-8"
-        ) from None
-    try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_float
-        )
-    except json.JSONDecodeError as error:
-        start = text.lstrip()[:1]
-        hint = ""
-        if start == "[":
-            hint = "; the file looks like one JSON list: write one object per line"
-        elif start == "{" and error.pos >= len(text.rstrip()):
-            hint = "; does the object go on in the next line? write each whole object on one line"
-        raise DataError(f"{place}: not JSON: {error.msg} at character {error.colno}{hint}") from None
-    except RecursionError:
-        raise DataError(f"{place}: nested too deeply to be read") from None
-    except ValueError as error:
-        if "digits" in str(error) and "limit" in str(error):  # Python's own words advise to lift its limit
-            raise DataError(
-                f"{place}: a whole number of more than {sys.get_int_max_str_digits()} digits; put it in quotes"
-            ) from None
-        raise DataError(f"{place}: {error}") from None
-    if not isinstance(value, dict):
-        kind = _KINDS.get(type(value), "a number")
-        raise DataError(f'{place}: {kind}, not an object; each line is like {{"prompt": "2 + 2 ="}}')
-    if "\\u" in text:
-        # JSON can escape half of a surrogate pair, which no encoding can write: it would fail much later.
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"{place}: holds half of a surrogate pair (\\ud800 to \\udfff), which is no text"
-            ) from None
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is given twice; which one is meant?")
-    return value
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"the number {text[:50]} is too large for a float; put it in quotes")
-    return value
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"not JSON: {word} is no JSON number; write null for a missing value")
 
 
 def _nearest_file(path: Path) -> str:
@@ -272,11 +222,11 @@ def _nearest_file(path: Path) -> str:
     near = nearest(path.name.lower(), lower)
     if near is not None:
         return f"; did you mean {lower[near]}?"
-    readable = sorted(name for name in names if name.endswith(SUFFIX))[:8]
-    return f"; {path.parent} has {', '.join(readable) or f'no {SUFFIX} file'}"
+    readable = sorted(name for name in names if name.lower().endswith(FILE_ENDINGS))[:8]
+    return f"; {path.parent} has {', '.join(readable) or f'no file that ends in {ENDINGS}'}"
 
 
-def _complaint(row: Row, config: PromptsConfig) -> str | None:
+def _complaint(row: Row, config: PromptsConfig, longest_response: int | None) -> str | None:
     """What is wrong with a row, or None."""
     name = config.columns.prompt
     if name not in row.columns:
@@ -295,7 +245,52 @@ def _complaint(row: Row, config: PromptsConfig) -> str | None:
     else:
         kind = "null" if value is None else f"of type {type(value).__name__}"
         return f"the prompt (column {name!r}) is {kind}; it is text or a list of messages"
-    return _system_complaint(row, config)
+    return (
+        _system_complaint(row, config)
+        or _history_complaint(row, config)
+        or _limit_complaint(row, config, longest_response)
+    )
+
+
+def _history_complaint(row: Row, config: PromptsConfig) -> str | None:
+    name = config.columns.history
+    if name is None:
+        return None
+    if name not in row.columns:
+        return f"no column {name!r} (prompts.columns.history): rows without turns before the prompt hold null there"
+    value = row.columns[name]
+    if value is None or value == []:
+        return None
+    place = f"the history (column {name!r})"
+    if not isinstance(value, list | tuple):
+        return f"{place} is of type {type(value).__name__}; it is a list of messages or of pairs"
+    if not isinstance(row.columns[config.columns.prompt], str):
+        return f"{place} stands beside messages; put its turns in front of them, and null there"
+    for number, item in enumerate(value, start=1):
+        pair = isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(x, str) for x in item)
+        if not pair and not isinstance(item, Mapping):
+            return f"{place}: entry {number} is neither a message nor a pair of what user and assistant said"
+    said = _messages_complaint([*history(row, config), {"role": "user", "content": "x"}])
+    return None if said is None else f"{place}: {said}"
+
+
+def _limit_complaint(row: Row, config: PromptsConfig, longest_response: int | None) -> str | None:
+    name = config.columns.max_new_tokens
+    if name is None:
+        return None
+    if name not in row.columns:
+        return f"no column {name!r} (prompts.columns.max_new_tokens): rows without a limit of their own hold null there"
+    value = row.columns[name]
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        return f"the limit on new tokens (column {name!r}) is {value!r:.60}; it is a whole number from 1 on, or null"
+    if longest_response is not None and value > longest_response:
+        return (
+            f"the limit on new tokens (column {name!r}) is {value}, more than rollout.max_new_tokens, "
+            f"{longest_response}; raise that, or lower the row's"
+        )
+    return None
 
 
 def _missing(name: str, columns: Mapping[str, Any]) -> str:

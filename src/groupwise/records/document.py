@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from groupwise.records.health_file import FIELDS
 from groupwise.records.metrics_file import METRICS
-from groupwise.records.rollout_file import SCHEMA
+from groupwise.records.rollout_schema import SCHEMA
 from groupwise.records.run_folder import FILES, MANIFEST
 
 

@@ -112,6 +112,17 @@ METRICS: Mapping[str, str] = {
     "sampler/lag_updates_mean": "Mean over rollouts of the updates that the policy had made since the weights that "
     "sampled them, at the first update of the batch.",
     "sampler/kept_mass_mean": "Mean probability that top-p, top-k or min-p kept; absent when nothing was cut.",
+    "sampler/redraws": "How often more prompts were drawn in this step since groups had no spread; absent when never.",
+    "sampler/left_out_groups": "Groups without spread that were sampled, scored and replaced; absent when none was.",
+    "curriculum/threshold": "Difficulty (1 less the estimated success) above which a prompt waited in this step.",
+    "curriculum/ready_fraction": "Share of the training prompts that were ready for this step.",
+    "curriculum/success_mean": "Mean over the training prompts of their estimated success, after this step.",
+    "filter/left_out_fraction": "Share of rollouts that objective.filter leaves out of the loss.",
+    "filter/length_fraction": "Share of rollouts outside its bounds on tokens.",
+    "filter/format_fraction": "Share of rollouts that do not hold its pattern.",
+    "filter/reward_fraction": "Share of rollouts outside its bounds on a reward.",
+    "teaching/rollouts": "Wrong answers of this step that a note was put into.",
+    "teaching/tokens": "Tokens of these notes.",
     "diversity/distinct_1": "Distinct tokens divided by all tokens of the batch's responses.",
     "diversity/distinct_2": "Distinct pairs of neighbouring tokens divided by all pairs of the batch's responses.",
     "diversity/group_distinct_fraction": "Mean over groups of distinct responses divided by group size.",
@@ -129,7 +140,8 @@ METRICS: Mapping[str, str] = {
     "training/skipped_updates": "Updates skipped in this step since the loss or the gradient was not finite.",
     "training/epoch": "How much of the training data has been used after this step; 1.5 is halfway through the second "
     "pass.",
-    "tokens/generated": "Response tokens sampled in this step.",
+    "tokens/generated": "Response tokens sampled in this step, those of replaced groups included.",
+    "tokens/left_out": "Response tokens of groups that were replaced; absent when none was.",
     "tokens/trained": "Trainable response tokens in the loss of this step, each counted once per batch, however many "
     "passes are made over it.",
     "tokens/reused": "Tokens, prompts included, for which the layers' outputs of sampling served in the step's first "

@@ -47,6 +47,8 @@ class Prompt:
     """Shape [prompt tokens]; what is sampled from and trained on."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """The row's other columns, handed to rewards by name."""
+    max_new_tokens: int | None = None
+    """The row's own limit on new tokens, where it is lower than the run's; None for the run's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +62,7 @@ class Rollout:
     token_ids_T: IntArray
     """The sampled ids, the stop token included where one was drawn."""
     trainable_T: BoolArray
-    """True where the policy chose the token, so that it is trained."""
+    """True where the token is trained: the policy chose it, or it is of a note that is to be learned."""
     sampler_logprobs_T: FloatArray
     """Natural-log probability under the distribution really sampled from (temperature and truncation in it)."""
     kept_mass_T: FloatArray | None
@@ -73,10 +75,13 @@ class Rollout:
     """How many updates the sampling weights had seen."""
     text: str
     """The ids decoded, without the stop token and padding; everything else is kept."""
+    inserted_T: BoolArray | None = None
+    """True at the tokens of a note that was put in after sampling; None where there is none. Old log-probs stand in for
+    the sampler's there, and wherever a token follows something else than when it was sampled."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.trainable_T), len(self.sampler_logprobs_T)}
-        lengths |= {len(x) for x in (self.kept_mass_T, self.entropy_T) if x is not None}
+        lengths |= {len(x) for x in (self.kept_mass_T, self.entropy_T, self.inserted_T) if x is not None}
         if len(lengths) != 1:
             raise ValueError(
                 f"rollout {self.group_index} of {self.prompt_id}: arrays of lengths {sorted(lengths)}"

@@ -7,13 +7,14 @@ file depends on when or where it was written.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -30,147 +31,7 @@ from groupwise.records.nouns import (
     Verdict,
 )
 from groupwise.records.replace import replace_file
-
-SCHEMA_VERSION = 3
-"""Raised when a column comes or changes its name, type or meaning; readers refuse what is newer than they are."""
-
-_VERSION_KEY = b"groupwise.rollouts.schema_version"
-
-
-def _field(name: str, kind: pa.DataType, description: str, *, nullable: bool = False) -> pa.Field:
-    return pa.field(name, kind, nullable=nullable, metadata={"description": description})
-
-
-def _list(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("element", kind, nullable=False))
-
-
-_TOKENS = "one per token of the response"
-
-SCHEMA = pa.schema(
-    [
-        _field("step", pa.int64(), "Batch that the rollout was drawn for; the first is 1."),
-        _field(
-            "group",
-            pa.int32(),
-            "Which group of the step, from 0; the same prompt may be drawn twice in a step.",
-        ),
-        _field(
-            "group_index",
-            pa.int32(),
-            "Which rollout of the group, from 0 to group size - 1; a greedy baseline has the group size.",
-        ),
-        _field(
-            "greedy",
-            pa.bool_(),
-            "True for a greedy baseline: sampled and scored, never trained; null in files of version 1 and 2.",
-            nullable=True,
-        ),
-        _field(
-            "prompt_id", pa.string(), "`source:row` of the prompt; equal texts on two rows are two prompts."
-        ),
-        _field("source", pa.string(), "File or function that the prompt came from."),
-        _field(
-            "prompt",
-            pa.string(),
-            "What the model read, rendered by its chat template where there are messages.",
-        ),
-        _field("messages", pa.string(), "The chat turns as JSON; null for a text prompt.", nullable=True),
-        _field("columns", pa.string(), "The other columns of the prompt's row, as a JSON object."),
-        _field("response", pa.string(), "The sampled ids as text, without the stop token."),
-        _field("reward", pa.float64(), "Weighted sum of the parts; null when there is none.", nullable=True),
-        _field(
-            "parts",
-            pa.map_(pa.string(), pa.field("value", pa.float64(), nullable=True)),
-            "Each reward's own value by label, unweighted; null where it did not apply or failed.",
-        ),
-        _field(
-            "terms",
-            pa.map_(pa.string(), pa.field("value", pa.float64(), nullable=False)),
-            "What each reward added to `reward` by label: weight x value, after gate, stand-in and normalisation; null "
-            "in files of version 1.",
-            nullable=True,
-        ),
-        _field(
-            "token_reward",
-            pa.list_(pa.field("element", pa.float64(), nullable=True)),
-            f"What was earned with each token, {_TOKENS}, summing to `reward`; null at a token with which nothing was "
-            "said, and null altogether where every reward gave one number.",
-            nullable=True,
-        ),
-        _field(
-            "failure",
-            pa.string(),
-            "Why a reward is absent or was stood in for; null when all went well.",
-            nullable=True,
-        ),
-        _field(
-            "advantage",
-            pa.float64(),
-            "What the policy gradient of each trained token is weighted with; 0 for a rollout left out; null where "
-            "tokens differ.",
-            nullable=True,
-        ),
-        _field(
-            "token_advantage",
-            _list(pa.float64()),
-            f"The same where tokens differ, {_TOKENS} and 0 where not trained; null where `advantage` holds for all.",
-            nullable=True,
-        ),
-        _field("in_loss", pa.bool_(), "True when the rollout entered the loss and its divisors."),
-        _field("zero_spread", pa.bool_(), "True when the rewards of its group were all equal."),
-        _field("stop_reason", pa.string(), "`stop`: a stop token was drawn; `length`: the limit came first."),
-        _field("policy_version", pa.int64(), "How often the optimiser had changed the sampling weights."),
-        _field("prompt_token_ids", _list(pa.int32()), "Ids of the prompt, as sampled from and trained on."),
-        _field("token_ids", _list(pa.int32()), "Ids of the response as sampled, the stop token included."),
-        _field("trainable", _list(pa.bool_()), f"True where the policy chose the token, {_TOKENS}."),
-        _field(
-            "sampler_logprob",
-            _list(pa.float32()),
-            f"Log-probability in nats under the distribution drawn from, truncation included, {_TOKENS}.",
-        ),
-        _field(
-            "old_logprob",
-            _list(pa.float32()),
-            f"Log-probability in nats under the policy that began the batch, untruncated, {_TOKENS}; NaN when it "
-            "was not scored, as where the rollout did not enter the loss.",
-        ),
-        _field(
-            "ref_logprob",
-            _list(pa.float32()),
-            f"Log-probability in nats under the reference, {_TOKENS}; NaN when it was not scored, as where the "
-            "rollout did not enter the loss; null when no reference was used.",
-            nullable=True,
-        ),
-        _field(
-            "value",
-            _list(pa.float32()),
-            f"What the critic expected when the batch began, in units of reward, {_TOKENS}; NaN when the rollout did "
-            "not enter the loss, null without a critic.",
-            nullable=True,
-        ),
-        _field(
-            "value_target",
-            _list(pa.float32()),
-            f"What the critic was to learn, {_TOKENS}; NaN where not trained, null without a critic.",
-            nullable=True,
-        ),
-        _field(
-            "kept_mass",
-            _list(pa.float32()),
-            f"Probability that top-p, top-k or min-p kept, {_TOKENS}; null when nothing was cut.",
-            nullable=True,
-        ),
-        _field(
-            "entropy",
-            _list(pa.float32()),
-            f"Entropy in nats of the policy that sampled, before truncation, {_TOKENS}; null if unknown.",
-            nullable=True,
-        ),
-    ],
-    metadata={_VERSION_KEY: str(SCHEMA_VERSION).encode()},
-)
-"""The columns in their order, each with its `description` in the metadata."""
+from groupwise.records.rollout_schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 
 # Parquet's dictionary of distinct values merges the bit patterns of NaN, and barely shrinks log-probs.
 _WITH_DICTIONARY = [field.name for field in SCHEMA if field.type in (pa.string(), pa.int32(), pa.int64())]
@@ -196,30 +57,52 @@ def write_rollouts(path: Path, groups: Sequence[TrainingGroup], *, step: int) ->
     )
 
 
-def read_rollouts(path: Path) -> list[TrainingGroup]:
+def read_rollouts(path: Path, *, groups: Collection[int] | None = None) -> list[TrainingGroup]:
     """The groups of one file, in their order.
 
     JSON has lists only, so a tuple inside `messages` or `columns` comes back as a list.
 
+    Args:
+        path: the Parquet file.
+        groups: only those with these numbers; None for all.
+
     Raises:
         RunFolderError: no such file, not a rollout file, damaged, or of a newer schema version.
     """
+    table = read_table(path)
+    if groups is not None:
+        table = table.filter(pa.compute.is_in(table["group"], pa.array(sorted(groups), type=pa.int32())))
+    return [_training_group(rows) for rows in _rows_by_group(table)]
+
+
+def read_table(path: Path, columns: Collection[str] | None = None) -> pa.Table:
+    """The rows of one file as they are.
+
+    Args:
+        path: the Parquet file.
+        columns: only these, as far as the file's version has them; None for all.
+
+    Raises:
+        RunFolderError: see `read_rollouts`.
+    """
     try:
-        table = pq.read_table(path, partitioning=None)
+        schema = pq.read_schema(path)
+        version = int((schema.metadata or {}).get(VERSION_KEY, b"0"))
+        if version == 0:
+            raise RunFolderError(f"{path} is a Parquet file, but not one of rollouts that groupwise wrote")
+        if version > SCHEMA_VERSION:
+            raise RunFolderError(
+                f"{path} has schema version {version}, and this groupwise reads up to {SCHEMA_VERSION}; install a "
+                "newer one"
+            )
+        chosen = None if columns is None else [name for name in schema.names if name in columns]
+        return pq.read_table(path, columns=chosen, partitioning=None)
     except FileNotFoundError:
         raise RunFolderError(
             f"there is no rollout file {path}; was the run started with run.save_rollouts?"
         ) from None
     except (OSError, pa.ArrowInvalid) as error:
         raise RunFolderError(f"{path} cannot be read as Parquet, it may be damaged: {error}") from error
-    version = int((table.schema.metadata or {}).get(_VERSION_KEY, b"0"))
-    if version == 0:
-        raise RunFolderError(f"{path} is a Parquet file, but not one of rollouts that groupwise wrote")
-    if version > SCHEMA_VERSION:
-        raise RunFolderError(
-            f"{path} has schema version {version}, and this groupwise reads up to {SCHEMA_VERSION}; install a newer one"
-        )
-    return [_training_group(rows) for rows in _rows_by_group(table)]
 
 
 def _refuse_misfits(entry: TrainingGroup) -> None:
@@ -295,6 +178,8 @@ def _table(groups: Sequence[TrainingGroup], step: int) -> pa.Table:
         "value_target": [_one(entry.value_targets_GT, i) for _, i, entry in rows],
         "kept_mass": [rollout.kept_mass_T for rollout in rollouts],
         "entropy": [rollout.entropy_T for rollout in rollouts],
+        "inserted": [rollout.inserted_T for rollout in rollouts],
+        "max_new_tokens": [p.max_new_tokens for p in prompts],
     }
     return pa.Table.from_arrays([_column(field, values[field.name]) for field in SCHEMA], schema=SCHEMA)
 
@@ -422,6 +307,7 @@ def _training_group(rows: list[dict[str, Any]]) -> TrainingGroup:
         text=first["prompt"],
         token_ids=first["prompt_token_ids"],
         columns=json.loads(first["columns"]),
+        max_new_tokens=first["max_new_tokens"],
     )
     group = Group(
         prompt=prompt,
@@ -462,6 +348,7 @@ def _rollout(row: dict[str, Any]) -> Rollout:
         stop_reason=StopReason(row["stop_reason"]),
         policy_version=row["policy_version"],
         text=row["response"],
+        inserted_T=row["inserted"],
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from filelock import BaseFileLock, FileLock, Timeout
 
 from groupwise.errors import RunFolderError
+from groupwise.records.links import refuse_links
 from groupwise.records.replace import replace_file
 from groupwise.secrets import without_secrets
 
@@ -32,10 +33,12 @@ FILES: Mapping[str, str] = {
     "rollouts/": "Every rollout as Parquet, `step-000123.parquet` for step 123; see the columns below.",
     "checkpoints/": "What the run can be resumed from, a folder each, `step-000123/` for the end of step 123; see "
     "[checkpoints](checkpoints.md).",
-    "samples/": "A few rollouts of a step as text, for people to read.",
+    "samples/": "A few rollouts as Markdown, for people to read: `step-000100.md` of the batch of a step, "
+    "`step-000100-held-out.md` of the evaluation after it.",
     "events/": "The same metrics for TensorBoard: `tensorboard --logdir FOLDER/events`.",
     "model/": "The trained model and its tokenizer as a plain Hugging Face folder; with LoRA the merged weights, and "
     "the adapter alone in `model/adapter/`.",
+    "report.html": "What `groupwise report` made of the folder; `side_by_side.html` of it and other runs.",
 }
 """What a run folder holds, by name."""
 
@@ -45,7 +48,7 @@ MANIFEST: Mapping[str, str] = {
     "platform": "Operating system, processor architecture and the number of cores that the process may use.",
     "seed": "Decides the order of prompts and every sample.",
     "command": "The words that started the run.",
-    "data": "For each data file by its path as configured: its SHA-256 and size in bytes.",
+    "data": "For each source by its name: its SHA-256, and the size in bytes of a file or the number of other rows.",
     "python_rewards": "Labels of the rewards that were given as Python functions; empty for none.",
     "python_rows": "For `train` and `held_out`, where their rows were given in Python: how many, and the SHA-256 of "
     "the rows as JSON, one to a line.",
@@ -59,6 +62,8 @@ _OURS = (
     "config.yaml",
     "metrics.jsonl",
     "health.jsonl",
+    "report.html",
+    "side_by_side.html",
     "rollouts/step-*.parquet",
     "samples/step-*",
     "events/events.out.tfevents.*",
@@ -85,9 +90,6 @@ _OURS = (
 
 # Folders that a run makes, inner ones first. Overwriting removes those that it leaves empty.
 _FOLDERS = ("model/adapter", "checkpoints/step-*/adapter", "checkpoints/step-*")
-
-# Folders whose files are told apart by their names, and read, replaced or removed one by one.
-_LISTED = ("rollouts", "samples", "checkpoints", "events")
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "peft", "safetensors", "numpy", "pyarrow")
 
@@ -150,13 +152,18 @@ class RunFolder:
         """The trained model, `model/`."""
         return self.path / "model"
 
+    @property
+    def report_file(self) -> Path:
+        """The report, `report.html`."""
+        return self.path / "report.html"
+
     def rollout_file(self, step: int) -> Path:
         """The Parquet file of one step, numbered with six digits."""
         return self.rollouts_dir / f"step-{step:06d}.parquet"
 
-    def sample_file(self, step: int) -> Path:
-        """The text file with samples of one step, numbered with six digits."""
-        return self.samples_dir / f"step-{step:06d}.txt"
+    def sample_file(self, step: int, *, held_out: bool = False) -> Path:
+        """The Markdown file with samples of one step's batch, or of the evaluation after it."""
+        return self.samples_dir / f"step-{step:06d}{'-held-out' if held_out else ''}.md"
 
     def remove_after(self, step: int) -> None:
         """Remove the rollouts and samples of later steps, and files that a killed process left unfinished.
@@ -167,7 +174,7 @@ class RunFolder:
         try:
             for folder in (self.rollouts_dir, self.samples_dir):
                 for path in sorted(folder.glob("step-*.*")):
-                    number = path.stem.removeprefix("step-")
+                    number = path.stem.removeprefix("step-").removesuffix("-held-out")
                     if number.isdecimal() and int(number) > step:
                         path.unlink()
             for path in (*self.path.glob(".*.partial"), *self.path.glob("*/.*.partial")):
@@ -295,7 +302,7 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
             f"run.dir {path} exists and is not empty; choose another run.dir, or set run.overwrite=true to replace "
             "the run in it"
         )
-    _refuse_links(RunFolder(path))
+    refuse_links(path, FILES)
     try:
         read_manifest(RunFolder(path))
     except RunFolderError as error:
@@ -311,6 +318,7 @@ def write_manifest(
     seed: int,
     command: Sequence[str],
     data_files: Mapping[str, Path],
+    data_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     python_rewards: Sequence[str] = (),
     python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> None:
@@ -320,7 +328,8 @@ def write_manifest(
         folder: of the run.
         seed: of the run.
         command: the words that started it.
-        data_files: each data file by its path as configured.
+        data_files: the file of each source that is one, by the source's name.
+        data_rows: the rows of each source that is no file, such as a function, by its name.
         python_rewards: labels of the rewards given as Python functions.
         python_rows: the rows given in Python, by `train` and `held_out`; what JSON cannot hold counts by its `repr`.
 
@@ -333,7 +342,7 @@ def write_manifest(
         "platform": {"system": platform.platform(), "machine": platform.machine(), "cores": _cores()},
         "seed": seed,
         "command": [without_secrets(word) for word in command],
-        **fingerprints(data_files, python_rewards, python_rows),
+        **fingerprints(data_files, data_rows, python_rewards, python_rows),
         "resumed": [],
     }
     _put_manifest(folder, manifest)
@@ -369,16 +378,14 @@ def versions() -> dict[str, str | None]:
 
 def fingerprints(
     data_files: Mapping[str, Path],
+    data_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     python_rewards: Sequence[str] = (),
     python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`.
-
-    Raises:
-        RunFolderError: a data file cannot be read.
-    """
+    """The manifest's fields `data`, `python_rewards` and `python_rows`; see `write_manifest`, also for errors."""
     return {
-        "data": {name: _fingerprint(path) for name, path in data_files.items()},
+        "data": {name: _fingerprint(path) for name, path in data_files.items()}
+        | {name: _rows_fingerprint(rows) for name, rows in (data_rows or {}).items()},
         "python_rewards": list(python_rewards),
         "python_rows": {name: _rows_fingerprint(rows) for name, rows in (python_rows or {}).items()},
     }
@@ -393,7 +400,7 @@ def read_manifest(folder: RunFolder) -> dict[str, Any]:
         RunFolderError: the folder has no manifest, it is not one of ours, or something in it is elsewhere.
     """
     path = folder.manifest_file
-    _refuse_links(folder)
+    refuse_links(folder.path, FILES)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -411,28 +418,6 @@ def read_manifest(folder: RunFolder) -> dict[str, Any]:
             f"{path} is damaged: its field {(wrong or ['resumed'])[0]} is not as it was written"
         )
     return manifest
-
-
-def _refuse_links(folder: RunFolder) -> None:
-    """Refuse what is a link to outside, so that nobody's other files are read, written or removed as a run's."""
-    own = {name.rstrip("/") for name in FILES} | {".lock"}
-    try:
-        top = [each for each in os.scandir(folder.path) if each.name in own]
-        inside = [each for name in _LISTED for each in _entries(folder.path / name)]
-        for each in (*top, *inside):
-            if each.is_symlink() and not Path(each.path).resolve().is_relative_to(folder.path.resolve()):
-                raise RunFolderError(
-                    f"{each.path} is a link that leads out of the run folder; put in its place what it leads to, or "
-                    "take the link away"
-                )
-    except (FileNotFoundError, NotADirectoryError):
-        return  # no run folder either, which is told by whoever looks for its manifest
-    except (OSError, RuntimeError, ValueError) as error:  # not readable, a loop of links, a NUL character
-        raise RunFolderError(f"{folder.path} cannot be read: {error}") from None
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    return list(os.scandir(folder)) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def _dated(parent: Path) -> Path:

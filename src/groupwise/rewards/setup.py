@@ -7,6 +7,7 @@ import inspect
 import math
 import numbers
 import pickle
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,8 @@ def _from_config(place: str, config: RewardConfig, base: Path) -> tuple[RewardCo
         function, place=place, settings=settings, columns=config.columns, built_in=built_in
     )
     if built_in:
+        for argument in _needed_with(function, settings):  # such as keywords, where no word is a setting
+            fields["needed"][argument] = fields["wanted"].pop(argument, argument)
         none: dict[str, list[Any]] = {
             key: [] for key in ("completions", *fields["insists"], *fields["needed"])
         }
@@ -165,6 +168,16 @@ def _from_config(place: str, config: RewardConfig, base: Path) -> tuple[RewardCo
         if outcome.error is not None:
             raise outcome.error
     return config, fields | {"place": place}
+
+
+def _needed_with(function: Callable[..., Any], settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Columns that a built-in scorer cannot do without under its settings, as its module says."""
+    beside = vars(sys.modules[function.__module__]).get("needed_columns")
+    if beside is None:
+        return ()
+    known = registry.settings(beside)
+    columns: tuple[str, ...] = beside(**{key: value for key, value in settings.items() if key in known})
+    return columns
 
 
 def _settings(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from groupwise.config.rollout import RolloutConfig
+from groupwise.config.rollout import ConfidenceConfig, RolloutConfig
 from groupwise.records import Prompt, Rollout
 
 
@@ -25,6 +25,9 @@ class Sampling:
     min_p: float = 0.0
     """Tokens with less than this share of the most likely one's probability are cut; 0 keeps all."""
 
+    confidence: ConfidenceConfig | None = None
+    """When a token is drawn again; None for never."""
+
     @property
     def greedy(self) -> bool:
         """True when the most likely token is taken."""
@@ -35,6 +38,11 @@ class Sampling:
         """True when part of the distribution is left out."""
         return not self.greedy and (self.top_p < 1 or self.top_k is not None or self.min_p > 0)
 
+    @property
+    def reshapes(self) -> bool:
+        """True when tokens are drawn from another distribution than that of temperature alone."""
+        return self.truncates or (not self.greedy and self.confidence is not None)
+
     @classmethod
     def of(cls, config: RolloutConfig) -> Sampling:
         """The settings of a run's rollouts."""
@@ -44,14 +52,15 @@ class Sampling:
             top_p=config.top_p,
             top_k=config.top_k,
             min_p=config.min_p,
+            confidence=config.confidence,
         )
 
 
 class Engine(Protocol):
     """Samples groups of rollouts.
 
-    The log-probs it returns are those of the distribution really drawn from, truncation and re-normalisation
-    included; greedy rollouts carry the log-probs of temperature 1.
+    The log-probs it returns are those of the distribution really drawn from, truncation, re-normalisation and draws
+    made again included; greedy rollouts carry the log-probs of temperature 1.
     """
 
     @property

@@ -107,6 +107,7 @@ class InProcessEngine:
                         self._stop,
                         self._draws_on,
                         greedy_N=np.array([g == group_size for _, g in rows]),
+                        limit_N=np.array([_limit(prompts[p], sampling) for p, _ in rows]),
                     )
                     if self.scorer.shared:
                         with self._hearing(prompts, rows, sampling) as heard:
@@ -237,6 +238,11 @@ class InProcessEngine:
         )
 
 
+def _limit(prompt: Prompt, sampling: Sampling) -> int:
+    """The most new tokens of a response to the prompt."""
+    return min(sampling.max_new_tokens, prompt.max_new_tokens or sampling.max_new_tokens)
+
+
 class _Responses:
     """What has been drawn so far for N rollouts, and which of them the model's rows belong to."""
 
@@ -248,8 +254,10 @@ class _Responses:
         device: torch.device,
         *,
         greedy_N: NDArray[np.bool_],
+        limit_N: NDArray[np.int64],
     ) -> None:
         n, limit = len(uniforms), sampling.max_new_tokens
+        self.limit_N = limit_N
         self.sampling, self.stop = sampling, stop
         self.greedy_N = torch.from_numpy(greedy_N).to(device) if greedy_N.any() else None
         self.uniform_NT = torch.from_numpy(np.stack(uniforms)).to(device)
@@ -294,7 +302,7 @@ class _Responses:
         self.length_N[mine] = self.time
         stopped = torch.isin(drawn.token_N, self.stop).cpu().numpy()
         self.stopped_N[self.rollouts[running & stopped]] = True
-        self.running = running & ~stopped
+        self.running = running & ~stopped & (self.limit_N[self.rollouts] > self.time)
         return self.time < self.sampling.max_new_tokens and bool(self.running.any())
 
     def part(self) -> tuple[NDArray[np.int64] | None, Tensor]:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from groupwise.config.rollout import ConfidenceConfig
 from groupwise.rollouts.engine import Sampling
 
 _BLOCK = 256
@@ -75,6 +76,7 @@ def draw(
     if not bool(dot_R.isfinite().all()):  # a logit of -inf has p = 0 and adds nothing, but 0 * inf is NaN
         dot_R = torch.linalg.vecdot(weight_RV, shifted_RV.clamp_min(-1e4))
     entropy_R = log_total_R - dot_R.double() / total_R
+    factor_N = None
     if sampling.greedy:
         token_N = shifted_RV.argmax(1)[row_N]
         kept_R = None
@@ -84,7 +86,13 @@ def draw(
             weight_RV = truncate(weight_RV, total_R, sampling)
             mass_RB = _blocks(weight_RV).sum(2).double()
             kept_R = mass_RB.sum(1) / total_R
-        token_N = invert(weight_RV, uniform_N, row_N, mass_RB)
+        chosen = sampling.confidence
+        if chosen is None:
+            token_N = invert(weight_RV, uniform_N, row_N, mass_RB)
+        else:
+            drawn_from_RV = redrawn(weight_RV, chosen)
+            token_N = invert(drawn_from_RV, uniform_N, row_N)
+            factor_N = drawn_from_RV[row_N, token_N].double() / weight_RV[row_N, token_N].double()
     if greedy_N is not None:
         token_N = token_N.where(~greedy_N, shifted_RV.argmax(1)[row_N])
     logprob_N = shifted_RV[row_N, token_N].double() - log_total_R[row_N]
@@ -93,6 +101,8 @@ def draw(
         kept_N = kept_N.masked_fill(greedy_N, 1.0)
     if kept_N is not None:
         logprob_N = logprob_N - kept_N.log()
+    if factor_N is not None:
+        logprob_N = logprob_N + (factor_N.log() if greedy_N is None else factor_N.log().where(~greedy_N, 0.0))
     if greedy_N is not None and not sampling.greedy and sampling.temperature != 1:
         # Of temperature 1: the largest logit is 0 here, so its log-prob is minus the log of the sum.
         whole_RV = (shifted_RV[row_N[greedy_N]] * sampling.temperature).double()
@@ -135,6 +145,30 @@ def truncate(weight_RV: Tensor, total_R: Tensor, sampling: Sampling) -> Tensor:
     if sampling.min_p > 0:
         kept_RV = kept_RV.where(kept_RV >= sampling.min_p, 0.0)  # the largest weight is 1
     return kept_RV
+
+
+def redrawn(weight_RV: Tensor, confidence: ConfidenceConfig) -> Tensor:
+    """Weights of the token that stands after draws made again, with the same sums as the weights given.
+
+    A token with p > threshold is drawn again, at most k times, and the last draw stands. With M the sum of p over
+    such tokens, a token below the threshold stands with p (1 + M + ... + M^k), and one above it with p M^k: the first
+    k draws were all above. One uniform number decides, as without it, so a rollout can be sampled again.
+
+    Source: a practice of the field (tokens drawn with more than 0.7 are drawn once more); the probabilities follow
+    from the process.
+
+    Args:
+        weight_RV: unnormalised probabilities after truncation, shape [R, V].
+        confidence: threshold, and k.
+
+    Edge case: where one token has all the mass, it stands.
+    """
+    total_R = weight_RV.sum(1, keepdim=True, dtype=torch.float64)
+    above_RV = weight_RV > confidence.threshold * total_R
+    mass_R = (weight_RV * above_RV).sum(1, keepdim=True, dtype=torch.float64) / total_R
+    last_R = mass_R**confidence.redraws
+    series_R = sum((mass_R**k for k in range(confidence.redraws + 1)), start=torch.zeros_like(mass_R))
+    return torch.where(above_RV, weight_RV * last_R, weight_RV * series_R).to(weight_RV.dtype)
 
 
 def _blocks(weight_RV: Tensor) -> Tensor:

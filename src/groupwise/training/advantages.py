@@ -17,6 +17,7 @@ from groupwise.objective.overlong import soft_overlong
 from groupwise.objective.spread import zero_spread
 from groupwise.records import Group, Rollout, StopReason, Verdict
 from groupwise.records.nouns import FloatArray
+from groupwise.training.filters import kept
 
 PerToken = tuple[NDArray[np.float64], ...]
 Values = Sequence[Sequence[NDArray[Any]]]
@@ -45,7 +46,8 @@ def judge(group: Group, objective: ObjectiveConfig) -> Judged:
     """Which rollouts of a group count, and which enter the loss.
 
     A rollout without a reward is left out of the mean, the spread and the loss. A truncated one still counts in the
-    group's mean and spread when it is masked from the loss. Where there is a greedy baseline, its reward counts in the
+    group's mean and spread when it is masked from the loss, and so does one that the filter leaves out, unless
+    `filter.counted` is false. Where there is a greedy baseline, its reward counts in the
     spread, and without one nothing of the group can be compared, so all of it is left out.
 
     Args:
@@ -54,8 +56,12 @@ def judge(group: Group, objective: ObjectiveConfig) -> Judged:
     """
     rewards = [verdict.reward for verdict in group.verdicts_G]
     counted_G = np.array([reward is not None for reward in rewards], dtype=np.bool_)
+    if objective.filter is not None:
+        stays_G = kept(group, objective.filter)
+        if not objective.filter.counted:
+            counted_G &= stays_G
     along = objective.credit == "process" and any(v.token_rewards is not None for v in group.verdicts_G)
-    compared = [v for v in group.verdicts_G if v.reward is not None]
+    compared = [v for v, counted in zip(group.verdicts_G, counted_G, strict=True) if counted]
     if group.greedy is not None:
         compared += [group.greedy.verdict] if group.greedy.verdict.reward is not None else []
         counted_G &= group.greedy.verdict.reward is not None
@@ -64,6 +70,8 @@ def judge(group: Group, objective: ObjectiveConfig) -> Judged:
     in_loss_G = counted_G.copy()
     if objective.truncated == "mask":
         in_loss_G &= np.array([r.stop_reason is not StopReason.LENGTH for r in group.rollouts_G])
+    if objective.filter is not None:
+        in_loss_G &= stays_G
     if objective.zero_spread == "drop" and flat:
         in_loss_G[:] = False
     kl_in_reward = objective.kl.place == "reward" and objective.kl.beta > 0
@@ -84,7 +92,11 @@ def _values(verdict: Verdict, *, along: bool) -> list[float]:
 
 
 def penalised(
-    verdicts: Sequence[Verdict], rollouts: Sequence[Rollout], objective: ObjectiveConfig, *, limit_tokens: int
+    verdicts: Sequence[Verdict],
+    rollouts: Sequence[Rollout],
+    objective: ObjectiveConfig,
+    *,
+    limits: Sequence[int],
 ) -> list[Verdict]:
     """Verdicts with the soft penalty on responses close to the limit, where `truncated` asks for it.
 
@@ -94,15 +106,15 @@ def penalised(
         verdicts: one per rollout.
         rollouts: in the same order.
         objective: says whether, and how much.
-        limit_tokens: `rollout.max_new_tokens`.
+        limits: the most tokens that each may have: `rollout.max_new_tokens`, or the prompt's own limit.
     """
     if objective.truncated != "penalise":
         return list(verdicts)
-    buffer = objective.overlong_buffer or max(1, limit_tokens // 5)
     found = []
-    for verdict, rollout in zip(verdicts, rollouts, strict=True):
+    for verdict, rollout, limit in zip(verdicts, rollouts, limits, strict=True):
+        buffer = min(objective.overlong_buffer or max(1, limit // 5), limit)
         off = soft_overlong(
-            len(rollout.token_ids_T), limit=limit_tokens, buffer=buffer, penalty=objective.overlong_penalty
+            len(rollout.token_ids_T), limit=limit, buffer=buffer, penalty=objective.overlong_penalty
         )
         earned = verdict.token_rewards
         if verdict.reward is not None:
@@ -117,6 +129,26 @@ def penalised(
             )
         found.append(verdict)
     return found
+
+
+def without_penalty(verdict: Verdict) -> Verdict:
+    """The verdict as the rewards gave it, before the soft penalty on long responses; the same where there is none."""
+    off = verdict.terms.get(OVERLONG)
+    if off is None or verdict.reward is None:
+        return verdict
+    earned = verdict.token_rewards
+    if earned:
+        earned = (*earned[:-1], (earned[-1] or 0.0) - off)
+    return replace(verdict, reward=verdict.reward - off, token_rewards=earned)
+
+
+def has_spread(group: Group, objective: ObjectiveConfig) -> bool:
+    """True when the rewards of a group are not all equal; a penalty on length alone is no spread."""
+    verdicts_G = tuple(without_penalty(verdict) for verdict in group.verdicts_G)
+    greedy = group.greedy
+    if greedy is not None:
+        greedy = replace(greedy, verdict=without_penalty(greedy.verdict))
+    return not judge(replace(group, verdicts_G=verdicts_G, greedy=greedy), objective).zero_spread
 
 
 def judge_all(groups: Sequence[Group], objective: ObjectiveConfig) -> list[Judged]:

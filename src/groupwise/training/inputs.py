@@ -14,13 +14,17 @@ from groupwise.config import LoadedConfig, RunConfig
 from groupwise.config.choice import check_settings
 from groupwise.config.critic import CriticConfig
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
+from groupwise.config.prompts import SourceConfig
 from groupwise.errors import ConfigError, DataError
 from groupwise.health.watch import checks_of
 from groupwise.objective.estimator import Estimator
 from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.loss import Objective
 from groupwise.objective.ratios import RATIOS
-from groupwise.prompts.load import Row, check_rows, read_rows, rows_from
+from groupwise.prompts.curriculum import first_estimate
+from groupwise.prompts.load import Row, check_rows, rows_from
+from groupwise.prompts.overlap import without_repeats
+from groupwise.prompts.sources import Read, read_sources
 from groupwise.records import Prompt
 from groupwise.rewards import Rewards, build
 
@@ -39,8 +43,10 @@ class Inputs:
     """Rows to train on."""
     held_out: list[Row]
     """Rows to evaluate on; empty for none."""
-    data_files: dict[str, Path]
-    """Each data file by its name in the configuration."""
+    notices: tuple[str, ...]
+    """What is worth knowing of the rows, for people."""
+    origin: Mapping[str, Any]
+    """Where data and rewards came from, as keywords of `records.run_folder.fingerprints`."""
     estimate: Estimator
     """Advantage estimator with its settings."""
     objective: Objective
@@ -92,17 +98,61 @@ def read_inputs(
     evaluation = evaluation_rewards(config, base) or scorers
     for rows, judges in ((data.train, scorers), (data.held_out, evaluation)):
         if rows:
-            check_rows(rows, config.prompts)
-            judges.check_rows([(row.place, row.columns) for row in rows], rows[0].source)
+            check_rows(rows, config.prompts, longest_response=config.rollout.max_new_tokens)
+            for source, own in by_source(rows).items():
+                judges.check_rows([(row.place, row.columns) for row in own], source)
+    _check_recipes(config, scorers, data.train)
+    checked = without_repeats(data.train, data.held_out, config.prompts)
     return Inputs(
         loaded=loaded,
         rewards=scorers,
         evaluation=evaluation,
-        train=data.train,
+        train=checked.train,
         held_out=data.held_out,
-        data_files=data.files,
+        notices=checked.sentences,
+        origin=data.origin(scorers.from_python),
         **objective_of(config, base),
     )
+
+
+def _check_recipes(config: RunConfig, scorers: Rewards, train: Sequence[Row]) -> None:
+    """What a recipe needs to know of the rewards and rows.
+
+    Raises:
+        ConfigError, DataError: it cannot; names the place and the remedy.
+    """
+    if config.prompts.curriculum is not None:
+        for row in train:
+            first_estimate(row.columns, row.place, config.prompts.curriculum)
+    if config.prompts.curriculum is not None and scorers.normalises:
+        raise ConfigError(
+            "prompts.curriculum counts the responses that pass, but with rewards.normalise a total reward does not say "
+            "which do; remove one of the two"
+        )
+    if config.rollout.max_redraws and scorers.normalises:
+        raise ConfigError(
+            "rollout.max_redraws scores a batch in several goes, over each of which rewards.normalise would normalise "
+            "by itself; set rollout.max_redraws to 0, or remove normalise"
+        )
+    teaching = config.objective.teaching
+    if teaching is not None and teaching.below is None and scorers.normalises:
+        raise ConfigError(
+            "objective.teaching takes an answer below evaluate.pass_reward for wrong, but with rewards.normalise a "
+            "total reward does not say so; set objective.teaching.below"
+        )
+    chosen = config.objective.filter
+    if chosen is not None and chosen.reward is not None and chosen.reward not in scorers.labels:
+        near = registry.nearest(chosen.reward, scorers.labels)
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(scorers.labels)}"
+        raise ConfigError(f"objective.filter.reward: no reward has the label {chosen.reward!r}; {hint}")
+
+
+def by_source(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each source, in order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.source, []).append(row)
+    return found
 
 
 def evaluation_rewards(config: RunConfig, base: Path) -> Rewards | None:
@@ -124,7 +174,24 @@ class Data:
     held_out: list[Row]
     """Rows to evaluate on; empty for none."""
     files: dict[str, Path]
-    """Each data file by its name in the configuration."""
+    """The file of each source that is one, by the source's name."""
+    made: dict[str, list[Row]]
+    """The rows of each source that is no file, by its name."""
+    given: dict[str, list[Row]]
+    """The rows given in Python, by `train` and `held_out`."""
+
+    def origin(self, python_rewards: Sequence[str] = ()) -> dict[str, Any]:
+        """Where data and rewards came from, as keywords of `records.run_folder.fingerprints`.
+
+        Args:
+            python_rewards: labels of the rewards given in Python.
+        """
+        return {
+            "data_files": self.files,
+            "data_rows": {name: [row.columns for row in rows] for name, rows in self.made.items()},
+            "python_rewards": python_rewards,
+            "python_rows": {name: [row.columns for row in rows] for name, rows in self.given.items()},
+        }
 
 
 def read_data(
@@ -140,35 +207,51 @@ def read_data(
     """
     config, base = loaded.config, loaded.base
     checks_of(config.health, base=base)  # a wrong one is told before a model is loaded
-    files: dict[str, Path] = {}
-    rows: dict[str, list[Row]] = {}
-    for key, given, name in (
+    _refuse_overlap(config)
+    read: dict[str, Read] = {}
+    in_python: dict[str, list[Row]] = {}
+    for key, given, sources in (
         ("train", train, config.prompts.train),
         ("held_out", held_out, config.prompts.held_out),
     ):
-        if given is not None and name is not None:
-            raise ConfigError(f"prompts.{key} names {name}, and rows were given in Python as well; keep one")
-        rows[key] = []
+        if given is not None and sources:
+            named = ", ".join(source.called for source in sources)
+            raise ConfigError(f"prompts.{key} names {named}, and rows were given in Python as well; keep one")
         if given is not None:
-            rows[key] = rows_from(given, source=key)
-        elif name is not None:
-            files[name] = base / name
-            rows[key] = read_rows(base / name, source=name)
+            in_python[key] = rows_from(given, source=key)
+            read[key] = Read(rows=in_python[key])
+        else:
+            read[key] = read_sources(sources, base)
+    rows = {key: found.rows for key, found in read.items()}
     if config.evaluate.every_steps is not None and not rows["held_out"]:
         raise ConfigError("evaluate.every_steps is set, but there is no prompts.held_out to evaluate on")
     if not rows["train"]:
-        raise ConfigError("prompts.train is missing: name a JSONL file of prompts to train on")
-    _refuse_overlap(rows["train"], rows["held_out"], config)
-    return Data(train=rows["train"], held_out=rows["held_out"], files=files)
-
-
-def _refuse_overlap(train: Sequence[Row], held_out: Sequence[Row], config: RunConfig) -> None:
-    """The same file twice is a slip; single rows that stand in both are reported when encoded."""
-    if held_out and config.prompts.train is not None and config.prompts.train == config.prompts.held_out:
-        raise DataError(
-            f"prompts.train and prompts.held_out are both {config.prompts.train}; held-out results mean something "
-            "only on rows that are not trained on"
+        raise ConfigError(
+            "prompts.train is missing: name a source of prompts to train on, such as a JSONL file"
         )
+    return Data(
+        train=rows["train"],
+        held_out=rows["held_out"],
+        files=read["train"].files | read["held_out"].files,
+        made=read["train"].made | read["held_out"].made,
+        given=in_python,
+    )
+
+
+def _refuse_overlap(config: RunConfig) -> None:
+    """One source twice is a slip, told before it is read; single rows that stand in both are looked for later."""
+    trained = [_rows_named(source) for source in config.prompts.train]
+    both = next((s for s in config.prompts.held_out if _rows_named(s) in trained), None)
+    if both is not None:
+        raise DataError(
+            f"prompts.train and prompts.held_out are both {both.source}; held-out results mean something only on rows "
+            "that are not trained on"
+        )
+
+
+def _rows_named(source: SourceConfig) -> SourceConfig:
+    """A source without what does not decide its rows."""
+    return source.model_copy(update={"name": None, "weight": None, "columns": {}})
 
 
 def objective_of(config: RunConfig, base: Path) -> dict[str, Any]:

@@ -27,9 +27,9 @@ class _Response:
 
 
 def old_is_sampler(objective: ObjectiveConfig, engine: Engine, sampling: Sampling) -> bool:
-    """True when the sampler's log-probs serve as the old ones: the same model and precision, nothing truncated."""
+    """True when the sampler's log-probs serve as the old ones: the same model and precision, drawn from as it is."""
     if objective.old_source == "auto":
-        return engine.same_as_trainer and not sampling.truncates
+        return engine.same_as_trainer and not sampling.reshapes
     return objective.old_source == "sampler"
 
 
@@ -98,6 +98,29 @@ def logprobs_of(
         )
         for j in judged
     ]
+
+
+def policy_and_reference(
+    responses: Sequence[tuple[NDArray[np.int32], Rollout]],
+    *,
+    policy: Forward,
+    reference: Forward | None,
+    reference_weights: Callable[[], AbstractContextManager[None]] | None,
+) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]] | None]:
+    """Log-probs of every token of some responses, shape [T] each, under the policy and under the reference.
+
+    Args:
+        responses: prompt ids and response; those of one prompt side by side.
+        policy: scores the policy's.
+        reference: as in `logprobs_of`.
+        reference_weights: as in `logprobs_of`.
+    """
+    asked = [_Response(prompt_ids=prompt_ids, rollout=rollout) for prompt_ids, rollout in responses]
+    old = score_responses(policy, asked)
+    if reference is None or reference_weights is None:
+        return old, None
+    with reference_weights():
+        return old, score_responses(reference, asked)
 
 
 def kl_penalties(

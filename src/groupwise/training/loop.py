@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.checkpoint.export import save_model
 from groupwise.health.metric import Mean, Metric, Total, values
 from groupwise.records import StepRecord, TrainingGroup
-from groupwise.rollouts.collect import collect
 from groupwise.training.advantages import advantages, judge_all, value_targets
 from groupwise.training.batch import mini_batches
+from groupwise.training.draw import draw
+from groupwise.training.filters import of_filter
 from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
 from groupwise.training.logprobs import kl_penalties, logprobs_of, training_groups
-from groupwise.training.measure import measure, of_collecting, of_rewards, peak_memory_megabytes, timed
+from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes, timed
 from groupwise.training.non_finite import without_faults
 from groupwise.training.notices import questions
 from groupwise.training.rollback import go_back
 from groupwise.training.setup import Run
+from groupwise.training.teaching import teach
 
 Groups = tuple[TrainingGroup, ...]
 
@@ -113,22 +115,14 @@ def sample(run: Run, step: int) -> BatchInUse:
     clock: dict[str, Metric] = {}
     run.begin(step - 1)
     with run.recording():
-        collected = collect(
-            run.engine,
-            [run.prompts[i] for i in run.order.next()],
-            replace(run.sampling, temperature=run.temperature.value),
-            run.score(step - 1),
-            group_size=config.rollout.group_size,
-            seed=(config.run.seed, step),
-            greedy="greedy_rewards" in run.inputs.estimate.needs,
-        )
+        collected, drawing = draw(run, step)
     judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
         logprobs = logprobs_of(
             judged,
             policy=run.old_forward,
             reference=run.reference_forward,
-            reference_weights=run.reference_weights,
+            reference_weights=run.reference_at(step),
         )
     expected = targets = None
     if run.critic is not None:
@@ -142,8 +136,10 @@ def sample(run: Run, step: int) -> BatchInUse:
     estimated = advantages(judged, run.inputs.estimate, credit=credit, penalties=off, values=expected)
     groups = training_groups(judged, logprobs, estimated, values=expected, targets=targets)
     metrics = measure(groups, pass_reward=run.pass_reward, updates=run.updater.updates) | clock
-    metrics |= of_collecting(collected)
+    metrics |= drawing
     metrics |= {} if penalties is None else penalties.metrics
     metrics |= {} if fault is None else run.updater.guard.skip(fault)
     metrics |= of_rewards(run.inputs.rewards.take_metrics())
-    return BatchInUse(groups=tuple(groups), metrics=metrics)
+    metrics |= of_filter(collected.groups, config.objective.filter)
+    groups, taught = teach(run, groups, step)
+    return BatchInUse(groups=tuple(groups), metrics=metrics | taught)

@@ -137,12 +137,23 @@ def _mean_advantages(entry: TrainingGroup) -> list[float]:
 
 def of_collecting(collected: Collected) -> dict[str, Metric]:
     """What sampling and scoring took."""
-    tokens = sum(len(r.token_ids_T) for group in collected.groups for r in group.rollouts_G)
-    return {
+    kept, left_out = (
+        sum(len(r.token_ids_T) for group in groups for r in group.rollouts_G)
+        for groups in (collected.groups, collected.left_out)
+    )
+    metrics: dict[str, Metric] = {
         "time/generate_seconds": Total(collected.generate_seconds),
         "time/reward_seconds": Total(collected.reward_seconds),
-        "tokens/per_second": Mean(tokens, collected.generate_seconds),
+        "tokens/per_second": Mean(kept + left_out, collected.generate_seconds),
+        "tokens/generated": Total(kept + left_out),
     }
+    if collected.redraws:
+        metrics |= {
+            "sampler/redraws": Total(collected.redraws),
+            "sampler/left_out_groups": Total(len(collected.left_out)),
+            "tokens/left_out": Total(left_out),
+        }
+    return metrics
 
 
 def of_rewards(taken: Taken) -> dict[str, Metric]:

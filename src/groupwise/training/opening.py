@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,15 @@ from filelock import BaseFileLock
 from rich.console import Console
 
 from groupwise.config import LoadedConfig, yaml
-from groupwise.config.load import leaves
+from groupwise.config.keys import leaves
 from groupwise.health.watch import watch_of
-from groupwise.prompts.load import Row
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
 from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed
-from groupwise.training.sinks import Guarded, Sink, TensorBoard, Terminal
+from groupwise.training.sinks import Guarded, Sink, TensorBoard, Tracker
+from groupwise.training.terminal import Terminal
 
 
 def open_recorder(
@@ -28,9 +28,7 @@ def open_recorder(
     steps: int,
     notices: Sequence[str],
     console: Console | None,
-    data_files: Mapping[str, Path],
-    rows: Mapping[str, Sequence[Row]],
-    python_rewards: Sequence[str] = (),
+    origin: Mapping[str, Any],
     resumed: Resumed | None = None,
     ranks: Ranks = ALONE,
 ) -> Recorder:
@@ -41,9 +39,7 @@ def open_recorder(
         steps: in the run.
         notices: sentences to tell at the start.
         console: where they and the steps are told; a plain one by default.
-        data_files: each data file by its name in the configuration.
-        rows: `train` and `held_out`, some of which may come from Python.
-        python_rewards: labels of the rewards given in Python.
+        origin: where data and rewards came from, as keywords of `write_manifest`.
         resumed: the run that is gone on with; None for a new one.
         ranks: who train together.
     """
@@ -51,7 +47,7 @@ def open_recorder(
 
     def opened() -> RunFolder:
         nonlocal recorder
-        recorder = _opened(loaded, steps, notices, console, resumed, ranks, data_files, rows, python_rewards)
+        recorder = _opened(loaded, steps, notices, console, resumed, ranks, origin)
         return recorder.folder
 
     folder = ranks.from_first(opened)
@@ -66,47 +62,51 @@ def _opened(
     console: Console | None,
     resumed: Resumed | None,
     ranks: Ranks,
-    *origins: Any,
+    origin: Mapping[str, Any],
 ) -> Recorder:
     config = loaded.config.run
     console = console or Console(highlight=False, soft_wrap=True)
     if resumed is None:
         folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
         held: BaseFileLock | None = lock(folder)
-        origin = origin_of(*origins)
         write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
         write_config(folder, loaded)
     else:
         folder, held = resumed.folder, resumed.held
         notices = [*resumed.notices, *notices]
-    sinks: list[Sink] = []
     terminal = Terminal(steps, console)
+    watch = watch_of(loaded.config, base=loaded.base)
+    terminal.findings = lambda: watch.findings
     if "terminal" in config.sinks:
         for sentence in notices:
             terminal.say(sentence)
-        sinks.append(Guarded(terminal, "terminal", console))
-    if "tensorboard" in config.sinks:
-        after = None if resumed is None else resumed.checkpoint.position.step
-        sinks.append(Guarded(TensorBoard(folder.events_dir, after=after), "tensorboard", console))
-    say = terminal.say if "terminal" in config.sinks else None
-    watch = watch_of(loaded.config, base=loaded.base)
+    after = None if resumed is None else resumed.checkpoint.position.step
     return Recorder(
-        folder, sinks, save_rollouts=config.save_rollouts, say=say, held=held, watch=watch, ranks=ranks
+        folder,
+        _sinks(loaded, folder, terminal, after=after),
+        save_rollouts=config.save_rollouts,
+        samples_every_steps=config.samples_every_steps,
+        say=terminal.say if "terminal" in config.sinks else None,
+        held=held,
+        watch=watch,
+        ranks=ranks,
     )
 
 
-def origin_of(
-    data_files: Mapping[str, Path], rows: Mapping[str, Sequence[Row]], python_rewards: Sequence[str] = ()
-) -> dict[str, Any]:
-    """What the manifest says of where data and rewards came from, as keywords of `write_manifest`.
-
-    The arguments are those of `open_recorder`.
-    """
-    return {
-        "data_files": data_files,
-        "python_rewards": python_rewards,
-        "python_rows": {k: [r.columns for r in v] for k, v in rows.items() if v and v[0].line is None},
+def _sinks(loaded: LoadedConfig, folder: RunFolder, terminal: Terminal, *, after: int | None) -> list[Sink]:
+    """Those of `run.sinks`, each opened and guarded."""
+    tree = loaded.config.model_dump(mode="json")
+    settings = dict(leaves(tree))
+    name = folder.path.name
+    make: dict[str, Callable[[], Sink]] = {
+        "terminal": lambda: terminal,
+        "tensorboard": lambda: TensorBoard(folder.events_dir, after=after),
+        "wandb": lambda: Tracker("wandb", name, settings, dir=str(folder.path)),
+        "trackio": lambda: Tracker("trackio", name, settings),
     }
+    return [
+        Guarded(make[chosen], chosen, terminal.say) for chosen in make if chosen in loaded.config.run.sinks
+    ]
 
 
 def write_config(folder: RunFolder, loaded: LoadedConfig) -> None:

@@ -18,9 +18,8 @@ from groupwise.records.replace import replace_file
 from groupwise.records.rollout_file import write_rollouts
 from groupwise.records.run_folder import RunFolder
 from groupwise.training.distributed import ALONE, Ranks
+from groupwise.training.samples import due, page
 from groupwise.training.sinks import Sink
-
-_SAMPLES = 8
 
 
 class Recorder:
@@ -32,6 +31,7 @@ class Recorder:
         sinks: Sequence[Sink],
         *,
         save_rollouts: bool,
+        samples_every_steps: int | None = None,
         say: Callable[[str], None] | None = None,
         held: BaseFileLock | None = None,
         watch: Watch | None = None,
@@ -43,6 +43,7 @@ class Recorder:
             folder: of the run.
             sinks: beside metrics.jsonl.
             save_rollouts: write each step's.
+            samples_every_steps: how often a few rollouts are written for people; None for never.
             say: shows a sentence to whoever watches the run.
             held: the lock on the folder, released at the end.
             watch: makes the health checks on each step that is written; None for none.
@@ -53,6 +54,7 @@ class Recorder:
         self._held = held
         self.sinks = sinks
         self.save_rollouts = save_rollouts
+        self._samples_every_steps = samples_every_steps
         self._say = say
         self._said: set[str] = set()
         self._step = 0
@@ -134,6 +136,8 @@ class Recorder:
         started = time.perf_counter()
         if self.save_rollouts and record.groups:
             write_rollouts(self.folder.rollout_file(record.step), record.groups, step=record.step)
+        if record.groups and due(record.step, self._samples_every_steps):
+            self.samples(record.step, [entry.group for entry in record.groups], held_out=False)
         return dict(record.metrics), time.perf_counter() - started
 
     def _log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -142,20 +146,14 @@ class Recorder:
         for sink in self.sinks:
             sink.write(step, metrics)
 
-    def samples(self, step: int, groups: Sequence[Group]) -> None:
-        """A few rollouts as text for people."""
+    def samples(self, step: int, groups: Sequence[Group], *, held_out: bool = True) -> None:
+        """A few rollouts as Markdown for people, of an evaluation or of a batch."""
         if not self._ranks.first:
             return
-        blocks = []
-        for group in groups[:_SAMPLES]:
-            for rollout, verdict in zip(group.rollouts_G[:1], group.verdicts_G[:1], strict=True):
-                reward = "none" if verdict.reward is None else f"{verdict.reward:g}"
-                blocks.append(
-                    f"--- {group.prompt.id}  reward {reward}  {rollout.stop_reason}\n{group.prompt.text}\n"
-                    f"--- response\n{rollout.text}\n"
-                )
-        text = "\n".join(blocks).encode("utf-8", errors="replace")
-        replace_file(self.folder.sample_file(step), lambda file: file.write(text))
+        title = f"Step {step}, {'held-out evaluation' if held_out else 'training batch'}"
+        text = page(title, groups).encode("utf-8", errors="replace")
+        path = self.folder.sample_file(step, held_out=held_out)
+        replace_file(path, lambda file: file.write(text))
 
     def close(self) -> None:
         """Close every file and let go of the folder."""

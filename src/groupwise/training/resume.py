@@ -15,7 +15,7 @@ from groupwise.checkpoint.restore import Checkpoint, find_checkpoint, read_batch
 from groupwise.checkpoint.save import remove_checkpoint, remove_leftovers, saved_checkpoints
 from groupwise.checkpoint.state import Stateful
 from groupwise.config import LoadedConfig, load
-from groupwise.config.load import leaves
+from groupwise.config.keys import leaves
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.records import Prompt
 from groupwise.records.run_folder import (
@@ -58,6 +58,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "health.*": "from the next step on",
     "run.sinks": "from now on",
     "run.save_rollouts": "from the next step on",
+    "run.samples_every_steps": "from the next step on",
     "run.save_model": "at the end",
 }
 """Settings that may differ on resuming, with when that acts; `.*` for a whole section. All others are refused."""
@@ -186,6 +187,9 @@ def check_data(folder: RunFolder, now: Mapping[str, Any]) -> None:
             raise CheckpointError(
                 f"the data file {name} is not the one that the run in {folder.shown} was started with (its SHA-256 "
                 "differs); put that file back, or start a new run"
+                if "bytes" in stated
+                else f"the rows of {name} are not those that the run in {folder.shown} was started with (their SHA-256 "
+                "differs); bring those back, or start a new run"
             )
     for what, own in (("python_rewards", now["python_rewards"]), ("python_rows", now["python_rows"])):
         if then.get(what, own) != own:

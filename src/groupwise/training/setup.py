@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from groupwise.checkpoint.randomness import ProcessRandomness
 from groupwise.checkpoint.state import Stateful
 from groupwise.config import RunConfig
 from groupwise.config.combinations import warnings
-from groupwise.errors import ConfigError
 from groupwise.evaluate.run import Evaluation, evaluate
 from groupwise.health.actions import Actions
 from groupwise.health.metric import Largest, Mean, Metric
@@ -21,8 +23,9 @@ from groupwise.model.checkpointing import checkpoint_layers
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.recorded import RecordedLayers
-from groupwise.model.reference import Reference, build_reference
-from groupwise.prompts.encode import encode
+from groupwise.model.reference import Reference, build_reference, dropped_out
+from groupwise.prompts.curriculum import Curriculum
+from groupwise.prompts.encode import encode, prompt_limit
 from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.records.run_folder import RunFolder, refuse
@@ -36,6 +39,7 @@ from groupwise.training.inputs import Inputs
 from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
 from groupwise.training.opening import open_recorder
+from groupwise.training.ordering import curriculum_of, order_of, steps_of
 from groupwise.training.probe import ReferenceProbe
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, take_up
@@ -65,6 +69,8 @@ class Run:
     """To evaluate on."""
     order: PromptOrder
     """Which prompts make each batch."""
+    curriculum: Curriculum | None
+    """Which of them are ready; None for all."""
     steps: int
     """Batches in the run."""
     at_start: dict[str, Metric]
@@ -115,6 +121,7 @@ class Run:
         return {
             "keeper": self.keeper,
             "order": self.order,
+            **({} if self.curriculum is None else {"curriculum": self.curriculum}),
             "optimizer": self.optimizer,
             "updates": self.updater.guard,
             **({} if self.critic is None else {"critic": self.critic}),
@@ -134,6 +141,11 @@ class Run:
         return self.recorder.watch.actions
 
     @property
+    def note_ids(self) -> NDArray[np.int32]:
+        """Ids of `objective.teaching.text`, without special tokens around it; none without a text."""
+        return _note(self.config, self.policy)
+
+    @property
     def pass_reward(self) -> float | None:
         """Total reward from which on a rollout is right; None where training rewards are on another scale."""
         alike = self._judged_alike and not self.inputs.rewards.normalises
@@ -143,6 +155,14 @@ class Run:
     def _judged_alike(self) -> bool:
         """True when held-out responses are scored by the training rewards."""
         return self.inputs.evaluation is self.inputs.rewards
+
+    def reference_at(self, step: int) -> Callable[[], AbstractContextManager[None]] | None:
+        """`reference_weights`, in a step from 1 with what `objective.kl.reference_dropout` drops."""
+        share, forward = self.config.objective.kl.reference_dropout, self.reference_forward
+        if not share or forward is None or self.reference_weights is None:
+            return self.reference_weights
+        seed = (self.config.run.seed, step)
+        return functools.partial(dropped_out, self.reference_weights, forward.scorer.backbone, share, seed)
 
     def begin(self, step: int) -> None:
         """Move on what changes by rule before a step is sampled, 0 for the first: temperature and KL coefficient."""
@@ -193,8 +213,9 @@ class Run:
             )
             if not training:
                 return verdicts
-            limit = self.config.rollout.max_new_tokens
-            return penalised(verdicts, rollouts, self.config.objective, limit_tokens=limit)
+            longest = self.config.rollout.max_new_tokens
+            limits = [min(longest, prompt.max_new_tokens or longest) for prompt in prompts]
+            return penalised(verdicts, rollouts, self.config.objective, limits=limits)
 
         return scored
 
@@ -229,13 +250,13 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         ranks.from_first(lambda: refuse(given, overwrite=config.run.overwrite))
     policy = _policy(inputs)
     prompts, held_out, notices = _prompts(inputs, policy)
-    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config)
+    longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config, policy)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices += warnings(config).values()
     notices += [introduced(policy, scorer), *ranks.introduced(policy.device)]
     at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
     engine = _engine(config, policy, scorer, ranks)
-    order = _order(config, len(prompts))
+    order = order_of(config, prompts, config.rollout.prompts_per_step)
     steps = steps_of(config, order)
     temperature = Temperature(config.rollout)
     forward = forward_of(scorer, config, temperature, ranks)
@@ -255,6 +276,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         prompts=prompts,
         held_out=held_out,
         order=order,
+        curriculum=curriculum_of(config, prompts),
         steps=steps,
         at_start=at_start if critic is None else at_start | critic.memory(),
         updater=Updater(
@@ -301,17 +323,6 @@ def _engine(config: RunConfig, policy: Policy, scorer: TokenLogprobs, ranks: Ran
         pack_weights=config.rollout.pack_weights,
     )
     return SharedEngine(own, ranks)
-
-
-def _order(config: RunConfig, count: int) -> PromptOrder:
-    """Which of so many prompts make each batch."""
-    return PromptOrder(
-        count,
-        config.rollout.prompts_per_step,
-        shuffle=config.prompts.shuffle,
-        seed=config.run.seed,
-        drop_last=config.prompts.drop_last,
-    )
 
 
 def _policy(inputs: Inputs) -> Policy:
@@ -407,20 +418,19 @@ def _rounding(scorer: TokenLogprobs, prompts: Sequence[Prompt], notices: list[st
     }
 
 
-def steps_of(config: RunConfig, order: PromptOrder) -> int:
-    """Batches in the run: as given, or so many epochs, one by default."""
-    steps = config.training.steps or order.steps(config.training.epochs or 1.0)
-    if config.training.warmup_steps > steps:
-        raise ConfigError(
-            f"training.warmup_steps is {config.training.warmup_steps}, more than the run's {steps} steps; the learning "
-            "rate would never reach its value"
-        )
-    return steps
+def _new_tokens(config: RunConfig, policy: Policy) -> int:
+    """Longest response, in training or evaluation, with a note in it."""
+    return max(config.rollout.max_new_tokens, config.evaluate.max_new_tokens or 0) + len(
+        _note(config, policy)
+    )
 
 
-def _new_tokens(config: RunConfig) -> int:
-    """Longest response, in training or evaluation."""
-    return max(config.rollout.max_new_tokens, config.evaluate.max_new_tokens or 0)
+def _note(config: RunConfig, policy: Policy) -> NDArray[np.int32]:
+    """The teaching text as ids."""
+    teaching = config.objective.teaching
+    if teaching is None:
+        return np.zeros(0, dtype=np.int32)
+    return np.array(policy.tokenizer(teaching.text, add_special_tokens=False)["input_ids"], dtype=np.int32)
 
 
 def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt], list[str]]:
@@ -428,20 +438,19 @@ def _prompts(inputs: Inputs, policy: Policy) -> tuple[list[Prompt], list[Prompt]
     if inputs.prompts is not None:
         return list(inputs.prompts), [], []
     config = inputs.config
-    new_tokens = _new_tokens(config)
-    limit = config.prompts.max_prompt_tokens or policy.context_tokens - new_tokens
-    if limit < 1 or limit + new_tokens > policy.context_tokens:
-        raise ConfigError(
-            f"prompts of up to {limit} tokens and {new_tokens} new ones do not fit the {policy.context_tokens} tokens "
-            f"of {policy.name}; lower rollout.max_new_tokens or prompts.max_prompt_tokens"
-        )
+    limit = prompt_limit(
+        config.prompts,
+        context_tokens=policy.context_tokens,
+        new_tokens=_new_tokens(config, policy),
+        model=policy.name,
+    )
     prompts, report = encode(inputs.train, config.prompts, policy.tokenizer, limit_tokens=limit)
-    notices = report.sentences()
+    notices = [*inputs.notices, *report.sentences()]
     held_out: list[Prompt] = []
     if inputs.held_out:
         held_out, report = encode(inputs.held_out, config.prompts, policy.tokenizer, limit_tokens=limit)
         notices += report.sentences()
-    return prompts, held_out, notices + _overlap(prompts, held_out)
+    return prompts, held_out, notices
 
 
 def _recorder(
@@ -457,9 +466,7 @@ def _recorder(
         steps=steps,
         notices=notices,
         console=console,
-        data_files=inputs.data_files,
-        rows={"train": inputs.train, "held_out": inputs.held_out},
-        python_rewards=inputs.rewards.from_python,
+        origin=inputs.origin,
         resumed=resumed,
         ranks=ranks,
     )
@@ -477,13 +484,3 @@ def forward_of(
         device=next(scorer.model.parameters()).device,
         ranks=ranks,
     )
-
-
-def _overlap(prompts: Sequence[Prompt], held_out: Sequence[Prompt]) -> list[str]:
-    seen = {p.token_ids.tobytes() for p in prompts}
-    shared = sum(p.token_ids.tobytes() in seen for p in held_out)
-    if not shared:
-        return []
-    return [
-        f"{shared} of {len(held_out)} held-out prompts are trained on as well, so held-out results flatter"
-    ]

@@ -1,15 +1,20 @@
-"""Where a step's numbers go: metrics.jsonl always, and the sinks of `run.sinks` beside it."""
+"""Where a step's numbers go: metrics.jsonl always, and the sinks of `run.sinks` beside it.
+
+Every sink is handed the same numbers. None of them can end a run: whatever it raises is held off by `Guarded`.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from rich.console import Console
-
 from groupwise.errors import raised
+
+PROJECT = "groupwise"
+"""What a tracker files runs under, unless its own environment variable names another project."""
 
 
 class Sink(Protocol):
@@ -22,49 +27,6 @@ class Sink(Protocol):
     def close(self) -> None:
         """Flush what is held."""
         ...
-
-
-class Terminal:
-    """A line per step: progress, reward, what to watch, time left."""
-
-    def __init__(self, steps: int, console: Console | None = None) -> None:
-        """Start the clock of a run with so many steps."""
-        self.steps = steps
-        self.console = console or Console(highlight=False)
-        self.seconds: list[float] = []
-        self.started = time.perf_counter()
-
-    def say(self, sentence: str) -> None:
-        """A plain line."""
-        self.console.print(sentence, markup=False)
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Sink`."""
-        parts = [f"step {step:>{len(str(self.steps))}}/{self.steps}"]
-        for name, label, form in (
-            ("reward/mean", "reward", ".3f"),
-            ("reward/zero_spread_fraction", "no spread", ".0%"),
-            ("kl/token_mean", "kl", ".4f"),
-            ("policy/entropy", "entropy", ".2f"),
-            ("length/mean", "length", ".1f"),
-            ("grad/norm", "grad", ".2f"),
-            ("dpo/loss", "loss", ".4f"),
-            ("dpo/accuracy", "accuracy", ".0%"),
-            ("dpo/margin_mean", "margin", "+.3f"),
-            ("eval/pass@1", "held-out pass@1", ".1%"),
-            ("eval/dpo_accuracy", "held-out accuracy", ".1%"),
-        ):
-            if name in metrics:
-                parts.append(f"{label} {metrics[name]:{form}}")
-        if "time/step_seconds" in metrics:
-            self.seconds.append(metrics["time/step_seconds"])
-            recent = self.seconds[-10:]
-            left = (self.steps - step) * sum(recent) / len(recent)
-            parts.append(f"{recent[-1]:.1f} s, {_clock(left)} left")
-        self.say("  ".join(parts))
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class TensorBoard:
@@ -86,38 +48,125 @@ class TensorBoard:
         self.writer.close()
 
 
-class Guarded:
-    """A sink that may fail without ending the run: the failure is told once, and it is left alone from then on."""
+class Tracker:
+    """Weights & Biases or trackio, which take the same calls. A resumed run is another one of the same name there."""
 
-    def __init__(self, sink: Sink, name: str, console: Console) -> None:
-        """Guard a sink; `name` is for the notice."""
-        self.sink: Sink | None = sink
-        self.name = name
-        self.console = console
+    def __init__(self, package: str, name: str, settings: Mapping[str, Any], **more: Any) -> None:
+        """Begin a run there.
+
+        Args:
+            package: `wandb` or `trackio`.
+            name: of the run folder.
+            settings: the configuration by dotted key.
+            more: what only this one takes.
+
+        Raises:
+            ModuleNotFoundError: the package is not installed.
+        """
+        self.module: Any = _imported(package)
+        project = os.environ.get(f"{package.upper()}_PROJECT") or PROJECT
+        self.module.init(project=project, name=name, config=dict(settings), **more)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Sink`. What is not finite is left out, since not every tracker can hold it."""
+        self.module.log({name: float(v) for name, v in metrics.items() if math.isfinite(v)}, step=step)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self.module.finish()
+
+
+class Guarded:
+    """A sink that may fail without ending the run.
+
+    A step that it cannot take is lost to it alone. When it fails `TRIES` times in a row, in opening or in taking a
+    step, that is told once and it is left out from there on.
+    """
+
+    TRIES = 3
+
+    def __init__(self, make: Callable[[], Sink], name: str, say: Callable[[str], None]) -> None:
+        """Guard a sink.
+
+        Args:
+            make: opens it; tried again with later steps when it fails.
+            name: for the notice.
+            say: tells whoever watches.
+        """
+        self._make = make
+        self._sink: Sink | None = None
+        self._name = name
+        self._say = say
+        self._failures = 0
+        self._lost: list[int] = []
+        self._last: Exception | None = None
+        self._over = False
+        self._attempt(None, self._open)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Sink`."""
-        self._try("write", step, metrics)
+
+        def put() -> None:
+            self._open().write(step, metrics)
+
+        self._attempt(step, put)
 
     def close(self) -> None:
-        """See `Sink`."""
-        self._try("close")
+        """See `Sink`. Also tells of steps that were lost on the way."""
+        if not self._over and self._sink is not None:
+            self._attempt(None, self._sink.close, last=True)
+        if not self._over and self._lost:
+            self._tell(f"did not take step {_spans(self._lost)} ({raised(self._last or OSError())})")
+        self._over = True
 
-    def _try(self, method: str, *arguments: Any) -> None:
-        if self.sink is None:
+    def _open(self) -> Sink:
+        if self._sink is None:
+            self._sink = self._make()
+        return self._sink
+
+    def _attempt(self, step: int | None, do: Callable[[], object], *, last: bool = False) -> None:
+        if self._over:
             return
         try:
-            getattr(self.sink, method)(*arguments)
+            do()
+            self._failures = 0
         except Exception as error:  # whatever a tracker raises, the run goes on
-            self.sink = None
-            self.console.print(
-                f"the {self.name} sink failed ({raised(error)}) and is left out from here; "
-                "metrics.jsonl goes on",
-                markup=False,
-            )
+            self._failures += 1
+            self._last = error
+            self._lost += [] if step is None else [step]
+            if isinstance(error, ModuleNotFoundError):
+                remedy = (
+                    f"; pip install 'groupwise[{self._name}]'" if self._name in ("wandb", "trackio") else ""
+                )
+                self._end(f"is left out, since {error.name} is not installed{remedy}")
+            elif last or self._failures == self.TRIES:
+                self._end(f"failed ({raised(error)}) and is left out from here")
+
+    def _end(self, said: str) -> None:
+        self._over = True
+        self._tell(said)
+
+    def _tell(self, said: str) -> None:
+        self._say(f"the {self._name} sink {said}; metrics.jsonl has every step")
 
 
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+def _imported(package: str) -> Any:
+    """The tracker, imported only where a run asks for it."""
+    if package == "wandb":
+        import wandb
+
+        return wandb
+    import trackio
+
+    return trackio
+
+
+def _spans(steps: list[int]) -> str:
+    """Steps as `3 to 5, 9`."""
+    spans: list[list[int]] = []
+    for step in steps:
+        if spans and step == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], step]
+        else:
+            spans.append([step])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)

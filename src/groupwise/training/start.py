@@ -10,7 +10,6 @@ from rich.console import Console
 from groupwise.config import LoadedConfig
 from groupwise.records.run_folder import fingerprints
 from groupwise.training.inputs import read_inputs
-from groupwise.training.opening import origin_of
 from groupwise.training.resume import Resumed, check_data, refuse_without_python
 from groupwise.training.setup import Run, assemble
 
@@ -43,7 +42,5 @@ def resume(
         given = [name for name, rows in (("train", train), ("held_out", held_out)) if rows is not None]
         refuse_without_python(resumed.folder, rewards=bool(rewards), rows=given)
         inputs = read_inputs(loaded, rewards=rewards, weights=weights, train=train, held_out=held_out)
-        rows = {"train": inputs.train, "held_out": inputs.held_out}
-        origin = origin_of(inputs.data_files, rows, inputs.rewards.from_python)
-        check_data(resumed.folder, fingerprints(**origin))
+        check_data(resumed.folder, fingerprints(**inputs.origin))
         return assemble(inputs, console=console, resumed=resumed)

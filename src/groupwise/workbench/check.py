@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,7 @@ def check(inputs: Inputs) -> list[str]:
     ]
     if inputs.held_out:
         lines.append(_line("held out", _held_out(inputs)))
+    lines += [_line("", notice) for notice in inputs.notices]
     trial, asked = _trial(inputs)
     lines += [_line("rewards", _rewards(inputs)), *trial]
     return lines + _ending(inputs.loaded, asked)
@@ -72,8 +74,9 @@ def check_pairs(inputs: PreferenceInputs) -> list[str]:
     ]
     if inputs.held_out:
         rows = min(len(inputs.held_out), config.evaluate.prompts or len(inputs.held_out))
-        text = f"{inputs.held_out[0].source}: {len(inputs.held_out)} rows; {rows} pairs, {_times(config)}"
+        text = f"{_named(inputs.held_out)}: {len(inputs.held_out)} rows; {rows} pairs, {_times(config)}"
         lines.append(_line("held out", text))
+    lines += [_line("", notice) for notice in inputs.notices]
     row = inputs.train[0]
     for name, column in (("chosen", config.dpo.chosen), ("rejected", config.dpo.rejected)):
         lines.append(
@@ -175,7 +178,7 @@ def _data_of(train: Sequence[Row], per_step: int, config: RunConfig, what: str) 
     rows, drop_last = len(train), config.prompts.drop_last
     order = PromptOrder(rows, per_step, shuffle=False, seed=0, drop_last=drop_last)
     epoch = order.steps_per_epoch
-    text = f"{train[0].source}: {rows} rows, {epoch} step{'s' if epoch > 1 else ''} an epoch"
+    text = f"{_named(train)}: {rows} rows, {epoch} step{'s' if epoch > 1 else ''} an epoch"
     rest = rows % per_step
     if rest:
         text += f" ({rest} rows a time left out)" if drop_last else f" (the last has {rest} {what})"
@@ -185,6 +188,14 @@ def _data_of(train: Sequence[Row], per_step: int, config: RunConfig, what: str) 
     return f"{text}; {epochs:g} epoch{'s' if epochs != 1 else ''}: {order.steps(epochs)} steps"
 
 
+def _named(rows: Sequence[Row]) -> str:
+    """The sources of some rows; how many of them each has, where there are several."""
+    counts = Counter(row.source for row in rows)
+    if len(counts) == 1:
+        return rows[0].source
+    return ", ".join(f"{source} ({count})" for source, count in counts.items())
+
+
 def _held_out(inputs: Inputs) -> str:
     chosen = inputs.config.evaluate
     rows = min(len(inputs.held_out), chosen.prompts or len(inputs.held_out))
@@ -192,7 +203,7 @@ def _held_out(inputs: Inputs) -> str:
         "greedy response" if chosen.temperature == 0 else f"response at temperature {chosen.temperature:g}"
     )
     return (
-        f"{inputs.held_out[0].source}: {len(inputs.held_out)} rows; {rows} prompts x {chosen.samples} {manner}, "
+        f"{_named(inputs.held_out)}: {len(inputs.held_out)} rows; {rows} prompts x {chosen.samples} {manner}, "
         f"{_times(inputs.config)}; a total reward of {chosen.pass_reward:g} passes{_judged_by(inputs)}"
     )
 

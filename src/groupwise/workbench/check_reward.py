@@ -13,6 +13,7 @@ from groupwise.config.run import RunConfig
 from groupwise.errors import ConfigError, DataError, RunFolderError
 from groupwise.prompts.encode import columns_for_rewards, messages_of
 from groupwise.prompts.load import Row, check_rows, read_rows
+from groupwise.prompts.sources import read_sources
 from groupwise.records import Group, Prompt, Rollout
 from groupwise.records.metrics_file import read_metrics
 from groupwise.records.rollout_file import read_rollouts
@@ -177,9 +178,8 @@ def _rows(loaded: LoadedConfig, data: Path | None, count: int) -> tuple[list[Row
     prompts = loaded.config.prompts
     if data is not None:
         rows = read_rows(data, source=str(data))
-    elif prompts.held_out is not None or prompts.train is not None:
-        name = prompts.held_out or prompts.train or ""
-        rows = read_rows(loaded.base / name, source=name)
+    elif prompts.held_out or prompts.train:
+        rows = read_sources(prompts.held_out or prompts.train, loaded.base).rows
     else:
         raise ConfigError("there are no rows to examine the reward on; name a JSONL file with --data")
     check_rows(rows, prompts)

@@ -312,7 +312,7 @@ def _refuse(loaded: LoadedConfig, seeds: int) -> None:
     config = loaded.config
     if config.method != "rl":
         raise ConfigError(f"method is {config.method}; runs are compared of method rl")
-    if config.prompts.held_out is None or not config.evaluate.at_end:
+    if not config.prompts.held_out or not config.evaluate.at_end:
         raise ConfigError(
             "runs are compared by their held-out results, so prompts.held_out is needed and evaluate.at_end stays true"
         )

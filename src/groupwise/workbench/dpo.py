@@ -35,11 +35,13 @@ from groupwise.training.distributed import refuse_several
 from groupwise.training.keeper import Keeper
 from groupwise.training.loop import Result
 from groupwise.training.measure import peak_memory_megabytes, timed
-from groupwise.training.opening import open_recorder, origin_of
+from groupwise.training.opening import open_recorder
+from groupwise.training.ordering import order_of, steps_of
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, check_data, refuse_without_python, take_up
+from groupwise.training.samples import code, document, fenced
 from groupwise.training.schedules import Temperature
-from groupwise.training.setup import forward_of, introduced, steps_of
+from groupwise.training.setup import forward_of, introduced
 from groupwise.training.step import Forward, score_responses
 from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
 from groupwise.workbench.preferences import Pair, PreferenceInputs, encode_pairs, read_preferences
@@ -143,7 +145,7 @@ def resume(
         given = [name for name, rows in (("train", train), ("held_out", held_out)) if rows is not None]
         refuse_without_python(resumed.folder, rewards=False, rows=given)
         inputs = read_preferences(loaded, train=train, held_out=held_out)
-        check_data(resumed.folder, fingerprints(**origin_of(inputs.data_files, inputs.read)))
+        check_data(resumed.folder, fingerprints(**inputs.origin))
         return assemble(inputs, resumed=resumed)
 
 
@@ -165,7 +167,8 @@ def assemble(
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
     policy = load_policy(config.model, lora=config.lora, base=inputs.loaded.base, seed=config.run.seed)
-    pairs, notices = encode_pairs(inputs.train, config, policy)
+    pairs, told = encode_pairs(inputs.train, config, policy)
+    notices = [*inputs.notices, *told]
     held_out: list[Pair] = []
     if inputs.held_out:
         held_out, more = encode_pairs(inputs.held_out, config, policy)
@@ -178,7 +181,7 @@ def assemble(
     )
     scorer = TokenLogprobs(policy.model, longest_tokens=longest)
     notices.append(introduced(policy, scorer))
-    order = _order(len(pairs), config)
+    order = order_of(config, [pair.prompt for pair in pairs], config.dpo.pairs_per_step)
     steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
     recorder = open_recorder(
@@ -186,8 +189,7 @@ def assemble(
         steps=steps,
         notices=notices,
         console=console,
-        data_files=inputs.data_files,
-        rows=inputs.read,
+        origin=inputs.origin,
         resumed=resumed,
     )
     run = PreferenceRun(
@@ -208,16 +210,6 @@ def assemble(
     if resumed is not None:
         take_up(run, resumed)
     return run
-
-
-def _order(count: int, config: RunConfig) -> PromptOrder:
-    return PromptOrder(
-        count,
-        config.dpo.pairs_per_step,
-        shuffle=config.prompts.shuffle,
-        seed=config.run.seed,
-        drop_last=config.prompts.drop_last,
-    )
 
 
 def train(run: PreferenceRun) -> Result:
@@ -262,7 +254,7 @@ def train(run: PreferenceRun) -> Result:
 
 def reference_logprobs(run: PreferenceRun) -> Reference:
     """Of every pair that the run will train or evaluate on, by the policy as it is; call it before the first update."""
-    ahead = _order(len(run.pairs), run.config)
+    ahead = order_of(run.config, [pair.prompt for pair in run.pairs], run.config.dpo.pairs_per_step)
     used = dict.fromkeys(i for _ in range(min(run.steps, ahead.steps_per_epoch)) for i in ahead.next())
     if run.steps > ahead.steps_per_epoch and len(used) < len(
         run.pairs
@@ -373,13 +365,17 @@ def evaluation(run: PreferenceRun, step: int, reference: Reference) -> dict[str,
 
 
 def _write_samples(run: PreferenceRun, step: int, terms: PreferenceTerms) -> None:
-    blocks = []
+    sections = []
     for i, pair in enumerate(run.held_out[:_SHOWN]):
         chosen, rejected = float(terms.chosen_reward_P[i]), float(terms.rejected_reward_P[i])
-        blocks.append(
-            f"--- {pair.prompt.id}  margin {chosen - rejected:+.4f}\n{pair.prompt.text}\n"
-            f"--- chosen, implied reward {chosen:+.4f}\n{pair.chosen.rollout.text}\n"
-            f"--- rejected, implied reward {rejected:+.4f}\n{pair.rejected.rollout.text}\n"
-        )
-    text = "\n".join(blocks).encode("utf-8", errors="replace")
-    replace_file(run.folder.sample_file(step), lambda file: file.write(text))
+        sections += [
+            f"## {code(pair.prompt.id)}, margin {chosen - rejected:+.4f}",
+            fenced(pair.prompt.text),
+            f"### Chosen, implied reward {chosen:+.4f}",
+            fenced(pair.chosen.rollout.text),
+            f"### Rejected, implied reward {rejected:+.4f}",
+            fenced(pair.rejected.rollout.text),
+        ]
+    title = f"Step {step}, held-out evaluation"
+    text = document(title, sections, len(run.held_out), _SHOWN).encode("utf-8", errors="replace")
+    replace_file(run.folder.sample_file(step, held_out=True), lambda file: file.write(text))

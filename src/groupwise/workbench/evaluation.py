@@ -18,6 +18,7 @@ from groupwise.evaluate.pass_at_k import pass_at
 from groupwise.evaluate.run import evaluate, passes
 from groupwise.health.metric import values
 from groupwise.prompts.load import Row, check_rows, read_rows
+from groupwise.prompts.sources import read_sources
 from groupwise.records import Group, Prompt, Rollout, Verdict
 from groupwise.registry import file_of
 from groupwise.rewards import Rewards, build
@@ -202,7 +203,7 @@ def files_read(source: str, loaded: LoadedConfig, data: Path | None = None) -> l
         data: as in `evaluate_model`.
     """
     config, base = loaded.config, loaded.base
-    named = [name for name in (config.prompts.held_out, config.prompts.train) if name is not None]
+    named = [source.source for source in (*config.prompts.held_out, *config.prompts.train)]
     rewards = [file_of(reward.name, base=base) for reward in (*config.rewards, *config.evaluate.rewards)]
     path = Path(source)
     return [
@@ -312,8 +313,8 @@ def _rows(loaded: LoadedConfig, data: Path | None) -> list[Row]:
     config = loaded.config
     if data is not None:
         rows = read_rows(data, source=str(data))
-    elif config.prompts.held_out is not None:
-        rows = read_rows(loaded.base / config.prompts.held_out, source=config.prompts.held_out)
+    elif config.prompts.held_out:
+        rows = read_sources(config.prompts.held_out, loaded.base).rows
     else:
         raise ConfigError(
             "prompts.held_out is missing, so there is nothing to evaluate on; name a file with --data"

@@ -16,7 +16,7 @@ from typing import Any
 from groupwise import registry
 from groupwise.config import LoadedConfig, RunConfig, load, presets
 from groupwise.config.choice import Choice, check_settings
-from groupwise.config.load import leaves
+from groupwise.config.keys import leaves
 from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS, SURROGATES
 from groupwise.errors import ConfigError
 from groupwise.objective import dpo, kl, overlong, ratios, value_loss
@@ -200,6 +200,9 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
         + ("; its KL acts" if objective.kl.beta else ""),
         "drop": "left out of the update and of every divisor",
     }[objective.zero_spread]
+    if config.rollout.max_redraws:
+        times = config.rollout.max_redraws
+        flat = f"the group is replaced by one of the next prompt, {times} times at most; then {flat}"
     limit = config.rollout.max_new_tokens
     buffer = objective.overlong_buffer or max(1, limit // 5)
     along = {
@@ -216,15 +219,51 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
     found += [
         _leash(loaded),
         Factor(name="entropy", formula=bonus, keys=("objective.entropy_bonus",)),
-        Factor(name="equal rewards", formula=flat, keys=("objective.zero_spread",)),
+        Factor(name="equal rewards", formula=flat, keys=("objective.zero_spread", "rollout.max_redraws")),
         Factor(name="dense rewards", formula=along[objective.credit], keys=("objective.credit",)),
         Factor(
             name="truncated",
             formula=cut[objective.truncated],
             keys=("objective.truncated", "objective.overlong"),
         ),
+        *_recipes(config),
         _update(config),
     ]
+    return found
+
+
+def _recipes(config: RunConfig) -> list[Factor]:
+    """What is done to the batch beside the objective, where it is."""
+    found = []
+    chosen, note, sure = config.objective.filter, config.objective.teaching, config.rollout.confidence
+    if sure is not None:
+        formula = (
+            f"a token drawn with p > {sure.threshold:g} is drawn again, {sure.redraws} times at most; with M the "
+            f"probability of such tokens, sampler_t = log p + log M^{sure.redraws} above, log p + log sum_k M^k, "
+            f"k = 0..{sure.redraws}, below"
+        )
+        found.append(Factor(name="confidence", formula=formula, keys=("rollout.confidence",)))
+    if chosen is not None:
+        bounds = (
+            ("T_i", chosen.min_tokens, chosen.max_tokens),
+            ("r_i" if chosen.reward is None else chosen.reward, chosen.min_reward, chosen.max_reward),
+        )
+        kept = [f"{name} >= {low:g}" for name, low, _ in bounds if low is not None]
+        kept += [f"{name} <= {high:g}" for name, _, high in bounds if high is not None]
+        kept += [] if chosen.pattern is None else [f"the response holds {chosen.pattern!r}"]
+        counted = "counts in its group" if chosen.counted else "does not count in its group either"
+        formula = f"in the loss where {' and '.join(kept)}; what is left out {counted}"
+        found.append(Factor(name="filter", formula=formula, keys=("objective.filter",)))
+    if note is not None:
+        below = config.evaluate.pass_reward if note.below is None else note.below
+        answer = {"own": "keeps A_t", "mask": "is masked", "weight": f"has A_t = {note.weight:g}"}[
+            note.answer
+        ]
+        formula = (
+            f"where r_i < {below:g}, {note.text!r} is put {'before' if note.place == 'start' else 'behind'} the "
+            f"answer, {f'with A_t = {note.weight:g}' if note.train_note else 'masked'}; the answer {answer}"
+        )
+        found.append(Factor(name="teaching", formula=formula, keys=("objective.teaching",)))
     return found
 
 
@@ -238,6 +277,8 @@ def _leash(loaded: LoadedConfig) -> Factor:
     if settings.beta == 0:
         return Factor(name="kl", formula="none: beta is 0, so no reference is loaded", keys=keys)
     formula = f"KL_t = {kl.FORMULAS[settings.estimator]}"
+    if settings.reference_dropout:
+        formula += f", {settings.reference_dropout:g} of the reference's last hidden features dropped, anew each step"
     for unit, cap in (("token", settings.cap_token), ("rollout", settings.cap_rollout)):
         if cap is not None:
             formula += f", at most {cap:g} per {unit}"
@@ -294,6 +335,7 @@ def _old(config: RunConfig) -> Factor:
         "rollout.top_p",
         "rollout.top_k",
         "rollout.min_p",
+        "rollout.confidence",
         "objective.correction_cap",
     )
     return Factor(name="old log-probs", formula=rule, keys=keys)
@@ -316,7 +358,7 @@ def _update(config: RunConfig) -> Factor:
 def _old_is_sampler(config: RunConfig) -> bool:
     """What the run will decide for a model that takes packed tokens; one that does not falls back to the trainer's."""
     source = config.objective.old_source
-    return source == "sampler" or (source == "auto" and not config.rollout.truncates)
+    return source == "sampler" or (source == "auto" and not config.rollout.reshapes)
 
 
 def _legend(config: RunConfig) -> str:

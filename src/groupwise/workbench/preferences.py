@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from groupwise.config import LoadedConfig, RunConfig
 from groupwise.errors import ConfigError, DataError
 from groupwise.prompts.encode import encode
 from groupwise.prompts.load import Row, check_rows
+from groupwise.prompts.overlap import without_repeats
 from groupwise.prompts.template import ChatTemplate, ControlStrings
 from groupwise.records import Prompt, Rollout, StopReason
 from groupwise.records.nouns import IntArray
@@ -65,10 +65,10 @@ class PreferenceInputs:
     """Rows to train on, in one form."""
     held_out: list[Row]
     """Rows to evaluate on; empty for none."""
-    read: Mapping[str, list[Row]]
-    """`train` and `held_out` as they were given."""
-    data_files: dict[str, Path]
-    """Each data file by its name in the configuration."""
+    notices: tuple[str, ...]
+    """What is worth knowing of the rows, for people."""
+    origin: Mapping[str, Any]
+    """Where the data came from, as keywords of `records.run_folder.fingerprints`."""
 
     @property
     def config(self) -> RunConfig:
@@ -97,12 +97,15 @@ def read_preferences(
             f"dpo.chosen and dpo.rejected both name the column {loaded.config.dpo.chosen!r}; a pair has two"
         )
     data = read_data(loaded, train=train, held_out=held_out)
+    held_out_rows = preference_rows(data.held_out, loaded.config) if data.held_out else []
+    train_rows = preference_rows(data.train, loaded.config)
+    checked = without_repeats(train_rows, held_out_rows, loaded.config.prompts)
     return PreferenceInputs(
         loaded=loaded,
-        train=preference_rows(data.train, loaded.config),
-        held_out=preference_rows(data.held_out, loaded.config) if data.held_out else [],
-        read={"train": data.train, "held_out": data.held_out},
-        data_files=data.files,
+        train=checked.train,
+        held_out=held_out_rows,
+        notices=checked.sentences,
+        origin=data.origin(),
     )
 
 

@@ -40,11 +40,10 @@ token, and another machine or another number of threads rounds otherwise. Where 
 is twice the largest gap that this makes on the step's prompts, when that is more."""
 
 _SHOWN = 12
-_WORK = (
-    "time/",
-    "tokens/reused",
-)  # how the work was done; what sampling left behind is not there in a replay
-_STARTED_ELSEWHERE = ("keeper", "recorder", "order", "probe")  # parts whose memory a replay has no use for
+# How the work was done: what sampling left behind is not there in a replay.
+_WORK = ("time/", "tokens/reused")
+# Parts whose memory a replay has no use for.
+_STARTED_ELSEWHERE = ("keeper", "recorder", "order", "probe", "curriculum")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +120,17 @@ def replay(path: Path, step: int, *, group: int | None = None, rewards: Sequence
         stack.callback(run.recorder.close)
         stack.callback(run.inputs.rewards.close)
         why = _restored(run, folder, step, scored=scored)
-        judged, penalties = _judged(run, groups, logged)
+        sampled, judged, penalties = _judged(run, groups, logged)
         parts = [
-            _rewards(run, groups, step, group, restored=why is None)
+            _rewards(run, sampled, step, group, restored=why is None)
             if scored
             else Part(name="rewards", said=f"not computed: given in Python ({', '.join(given)})"),
-            _advantages(run, groups, judged, penalties, group),
-            _metrics(run, groups, penalties, logged),
+            _advantages(run, sampled, groups, judged, penalties, group),
+            _metrics(run, sampled, penalties, logged),
         ]
         if why is None:
-            parts.append(_logprobs(run, groups, judged, step, group))
+            trained = [replace(j, group=entry.group) for j, entry in zip(judged, groups, strict=True)]
+            parts.append(_logprobs(run, groups, trained, step, group))
             parts.append(
                 _updates(run, groups, logged, step)
                 if mixed is None
@@ -300,12 +300,14 @@ def _pairs(
 
 def _judged(
     run: Run, groups: Sequence[TrainingGroup], logged: Mapping[str, float]
-) -> tuple[list[Judged], Penalties | None]:
-    """What the verdicts in the records decide, and what the KL in the records takes off the rewards."""
+) -> tuple[list[TrainingGroup], list[Judged], Penalties | None]:
+    """The groups without notes, what their verdicts decide, and what the KL in the records takes off the rewards."""
     from groupwise.training.advantages import judge_all
     from groupwise.training.logprobs import Logprobs, kl_penalties
+    from groupwise.training.teaching import untaught
 
     config = run.config.objective
+    groups = [untaught(entry, run.policy.decode) for entry in groups]
     judged = judge_all([entry.group for entry in groups], config)
     if not any(entry.in_loss_G.any() for entry in groups):  # as after a number that was not finite
         nothing = [np.zeros_like(entry.in_loss_G) for entry in groups]
@@ -313,16 +315,19 @@ def _judged(
     known = [
         Logprobs(old_GT=entry.old_logprobs_GT, reference_GT=entry.reference_logprobs_GT) for entry in groups
     ]
-    return judged, kl_penalties(judged, known, config.kl, logged.get("kl/beta", config.kl.beta))
+    penalties = kl_penalties(judged, known, config.kl, logged.get("kl/beta", config.kl.beta))
+    return groups, judged, penalties
 
 
 def _advantages(
     run: Run,
     groups: Sequence[TrainingGroup],
+    trained: Sequence[TrainingGroup],
     judged: Sequence[Judged],
     penalties: Penalties | None,
     only: int | None,
 ) -> Part:
+    """`groups` as they were sampled, `trained` with the notes that some hold; a taught rollout's are not compared."""
     from groupwise.training.advantages import advantages
 
     values = None if groups[0].values_GT is None else [entry.values_GT or () for entry in groups]
@@ -348,6 +353,8 @@ def _advantages(
             then, now = bool(entry.in_loss_G[i]), bool(one.in_loss_G[i])
             if then != now:
                 differences.append(f"{_place(g, rollout)}, in the loss: {then} was logged, {now} computed")
+            if trained[g].group.rollouts_G[i].inserted_T is not None:
+                continue
             gap_T = ~(np.abs(then_T - now_T) <= EXACT * np.maximum(1.0, np.abs(then_T)))
             if gap_T.any():
                 t = int(np.argmax(gap_T))
@@ -369,6 +376,9 @@ def _metrics(
 
     metrics = measure(groups, pass_reward=run.pass_reward)
     found = values(metrics | ({} if penalties is None else penalties.metrics))
+    found["tokens/generated"] += logged.get("tokens/left_out", 0.0)  # of groups that are in no record
+    if run.config.objective.teaching is not None:  # advantages were measured before the notes came in
+        found = {name: value for name, value in found.items() if not name.startswith("advantage/")}
     names, differences = _compared(found, logged, EXACT)
     said = f"{names} of {len(logged) - 1} follow from the records, and were computed"
     return Part(name="metrics", said=said, differences=differences)
@@ -384,7 +394,7 @@ def _logprobs(
         judged,
         policy=run.updater.forward,
         reference=run.reference_forward,
-        reference_weights=run.reference_weights,
+        reference_weights=run.reference_at(step),
     )
     near = _near(run)
     differences, largest, count = [], 0.0, 0
@@ -394,7 +404,8 @@ def _logprobs(
         for i, rollout in enumerate(entry.group.rollouts_G):
             kept_T = np.float32(1) if rollout.kept_mass_T is None else rollout.kept_mass_T
             pairs: list[tuple[str, Any, Any]] = [("old", entry.old_logprobs_GT[i], now.old_GT[i])]
-            if run.engine.same_as_trainer and not run.sampling.greedy:
+            plain = run.sampling.confidence is None and rollout.inserted_T is None
+            if run.engine.same_as_trainer and not run.sampling.greedy and plain:
                 pairs.append(("sampler", rollout.sampler_logprobs_T, now.old_GT[i] - np.log(kept_T)))
             if entry.reference_logprobs_GT is not None and now.reference_GT is not None:
                 pairs.append(("reference", entry.reference_logprobs_GT[i], now.reference_GT[i]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.config import LoadedConfig, load
-from groupwise.errors import ConfigError, ModelError, RunFolderError
+from groupwise.errors import ConfigError, RunFolderError
 from groupwise.model.find import find_model
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def load_trial(loaded: LoadedConfig, rows: Sequence[Row], *, new_tokens: int) ->
     """
     from groupwise.model.load import load_policy
     from groupwise.model.logprobs import TokenLogprobs
-    from groupwise.prompts.encode import encode
+    from groupwise.prompts.encode import encode, prompt_limit
     from groupwise.rollouts.in_process import InProcessEngine
 
     config, base = loaded.config, loaded.base
@@ -139,12 +139,9 @@ def load_trial(loaded: LoadedConfig, rows: Sequence[Row], *, new_tokens: int) ->
         base=base,
         seed=config.run.seed,
     )
-    limit = policy.context_tokens - new_tokens
-    if limit < 1:
-        raise ModelError(
-            f"responses of {new_tokens} tokens leave no room for a prompt in the {policy.context_tokens} tokens of "
-            f"{policy.name}; lower rollout.max_new_tokens"
-        )
+    limit = prompt_limit(
+        config.prompts, context_tokens=policy.context_tokens, new_tokens=new_tokens, model=policy.name
+    )
     prompts, report = encode(rows, config.prompts, policy.tokenizer, limit_tokens=limit)
     longest = max(len(prompt.token_ids) for prompt in prompts) + new_tokens
     scorer = TokenLogprobs(policy.model, longest_tokens=longest, precision=policy.precision, flex=policy.flex)

@@ -17,6 +17,9 @@ def test_a_third_of_the_tokens_clipped() -> None:
     clipped = {**FINE, "clip/low_fraction": 0.2, "clip/high_fraction": 0.11}
     assert kinds(ratio_extremes(history(5, clipped), FACTS)) == [("clipped", "warning")]
     assert ratio_extremes(history(5, {**clipped, "clip/high_fraction": 0.09}), FACTS) == []
+    # A clip as narrow as GSPO's is meant to bite.
+    gspo = replace(FACTS, clip_width=3e-4)
+    assert kinds(ratio_extremes(history(5, clipped), gspo)) == [("clipped", "info")]
 
 
 def test_single_extremes_are_an_info_when_they_go_on() -> None:

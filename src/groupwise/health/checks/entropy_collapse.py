@@ -12,7 +12,7 @@ def entropy_collapse(
     facts: Facts,
     *,
     share: float = 0.1,
-    least: float = 0.03,
+    least: float = 0.05,
     first: int = 5,
     window: int = 5,
 ) -> list[Finding]:

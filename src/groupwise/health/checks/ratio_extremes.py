@@ -13,6 +13,7 @@ def ratio_extremes(
     *,
     ratio_limit: float = 10.0,
     clip_limit: float = 0.3,
+    narrow: float = 0.01,
     window: int = 5,
 ) -> list[Finding]:
     """Ratios of policy to old policy that are clamped or very large, or clipped on a large share of tokens.
@@ -23,9 +24,11 @@ def ratio_extremes(
 
     Args:
         history: the metrics.
-        facts: of the run, for the number of updates per batch.
+        facts: of the run, for the number of updates per batch and the clip's width.
         ratio_limit: a ratio above it, or below its inverse, is extreme.
         clip_limit: clipped share of all tokens that is a warning.
+        narrow: a clip of less width is meant to bite, and a share above the limit is an info: GSPO (arXiv 2507.18071,
+            section 5.3) clips a hundred times as many tokens as GRPO at a width of 3e-4, and learns more.
         window: steps; extremes count when half of them have one, since single tokens may do anything.
 
     Edge case: with one update per batch every ratio is 1, and there is no finding.
@@ -48,7 +51,8 @@ def ratio_extremes(
             f"{sum(clamped.values):.0f} log-ratios were beyond +-20 and were clamped in {len(clamped)} steps"
         )
     elif len(largest) == window and clipped > clip_limit:
-        kind, severity = "clipped", Severity.WARNING
+        meant = facts.clip_width is not None and facts.clip_width < narrow
+        kind, severity = "clipped", Severity.INFO if meant else Severity.WARNING
         summary = f"{clipped:.0%} of the tokens are clipped"
     elif len(largest) == window and extreme >= window / 2:
         kind, severity = "extreme", Severity.INFO

@@ -87,6 +87,11 @@ async def http(
     ]
 
 
+def needed_columns(*, send: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The columns that these settings cannot do without."""
+    return tuple(send)
+
+
 def _rows(
     prompts: Sequence[Any],
     completions: Sequence[Any],

@@ -64,6 +64,11 @@ def keywords(
     return scores
 
 
+def needed_columns(*, words: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The columns that these settings cannot do without."""
+    return () if words else ("keywords",)
+
+
 def _row(value: Any) -> list[str]:
     if value is None:
         return []

@@ -60,6 +60,11 @@ def language(
     ]
 
 
+def needed_columns(*, code: str | None = None, among: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The columns that these settings cannot do without."""
+    return ("language",) if code is None else ()
+
+
 def _check(names: Sequence[Any], among: tuple[str, ...]) -> None:
     if not names and not among:
         return
