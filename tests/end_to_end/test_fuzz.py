@@ -304,7 +304,7 @@ def test_the_command_says_one_line() -> None:
             tally.refuse(said)
 
     fuzzed(st.tuples(configurations, data_files()), 60, told)
-    tally.both(least=0.03, different=5)
+    tally.both(least=0.01, different=5)
 
 
 def commanded(*words: str) -> tuple[int, str]:

@@ -52,6 +52,8 @@ def test_metrics_are_the_same_over_one_two_and_four_micro_batches(
     for line in split:
         assert line.keys() == whole.keys()
         for name, value in whole.items():
+            if name == "tokens/reused":  # how the work was done: in several passes nothing of sampling serves
+                continue
             # Sums in float32 over another order, through three updates at a high rate.
             assert line[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
 

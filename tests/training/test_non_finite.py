@@ -46,8 +46,8 @@ class Planted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.scorer, name)
 
-    def __call__(self, families: Any, *, temperature: float) -> tuple[Tensor, Tensor]:
-        logprobs, entropy = self.scorer(families, temperature=temperature)
+    def __call__(self, families: Any, *, temperature: float, reuse: bool = False) -> tuple[Tensor, Tensor]:
+        logprobs, entropy = self.scorer(families, temperature=temperature, reuse=reuse)
         self.left -= 1
         if self.left == 0:
             hole = torch.zeros_like(logprobs)

@@ -97,9 +97,9 @@ def test_rows_without_advantage_are_skipped_yet_count_in_the_divisor(tiny_run: C
     seen: list[int] = []
     inner = run.updater.forward.scorer.__class__.__call__
 
-    def counting(self: Any, families: Any, *, temperature: float) -> Any:
+    def counting(self: Any, families: Any, *, temperature: float, reuse: bool = False) -> Any:
         seen.extend(len(f.responses) for f in families)
-        return inner(self, families, temperature=temperature)
+        return inner(self, families, temperature=temperature, reuse=reuse)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run.updater.forward.scorer.__class__, "__call__", counting)

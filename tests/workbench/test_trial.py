@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import load
-from groupwise.errors import DataError, ModelError, RunFolderError
+from groupwise.errors import ConfigError, DataError, RunFolderError
 from groupwise.prompts.load import rows_from
 from groupwise.workbench.evaluation import evaluate_model
 from groupwise.workbench.trial import load_trial, open_source
@@ -38,7 +38,7 @@ def test_evaluation_shows_what_was_left_out(tmp_path: Path) -> None:
 
 
 def test_prompts_that_cannot_fit_are_refused() -> None:
-    with pytest.raises(ModelError, match="512 tokens leave no room"):
+    with pytest.raises(ConfigError, match="512 new ones do not fit the 512 tokens"):
         load_trial(load(TINY), rows_from([{"prompt": "a"}], source="rows"), new_tokens=512)
     with pytest.raises(DataError, match="all 1 rows are over the limit of 504 tokens"):
         load_trial(load(TINY), rows_from([{"prompt": "x " * 600}], source="rows"), new_tokens=8)

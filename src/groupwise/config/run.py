@@ -326,7 +326,7 @@ def _changed(config: RunConfig, key: str) -> str | None:
         node, plain = getattr(node, part), getattr(plain, part)
     if node == plain:
         return None
-    if not isinstance(node, Section):
+    if not (isinstance(node, Section) and isinstance(plain, Section)):
         return key
     fields = type(node).model_fields
     return next((found for name in fields if (found := _changed(config, f"{key}.{name}")) is not None), key)

@@ -103,11 +103,12 @@ class RewardFunction:
         if near in GIVEN and near not in columns:
             remedy = f"; did you mean the argument {near!r}?"
         else:
-            hint = f"; did you mean {near!r}?" if near else ";"
             if not self.from_python:
-                remedy = f"{hint} Set {self.place}.columns: {{{argument}: {near or 'COLUMN'}}}"
+                remedy = f"set {self.place}.columns: {{{argument}: {near or 'COLUMN'}}}"
             else:
-                remedy = f"{hint} Rename the function's argument, or the column"
+                remedy = "rename the function's argument, or the column"
+            guess = f"did you mean {near!r}? {remedy[0].upper()}{remedy[1:]}"
+            remedy = f"; {guess if near else remedy}"
         return f"{place}: the reward {self.label!r} needs the column {column!r}, but {there}{remedy}"
 
     def arguments(self, given: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

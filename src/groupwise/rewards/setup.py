@@ -157,7 +157,8 @@ def _from_config(place: str, config: RewardConfig, base: Path) -> tuple[RewardCo
     )
     if built_in:
         for argument in _needed_with(function, settings):  # such as keywords, where no word is a setting
-            fields["needed"][argument] = fields["wanted"].pop(argument, argument)
+            if argument not in fields["needed"]:
+                fields["needed"][argument] = fields["wanted"].pop(argument, argument)
         none: dict[str, list[Any]] = {
             key: [] for key in ("completions", *fields["insists"], *fields["needed"])
         }

@@ -129,7 +129,7 @@ def annotated(loaded: LoadedConfig) -> str:
     given = [
         f"#   {key} = {value!r}: {origins[key]}"
         for key, value in leaves(tree)
-        if origins.get(key) != "default"
+        if origins.get(key, "default") != "default"
     ]
     return (
         yaml.dump(tree) + "\n# Where values came from (all others are defaults):\n" + "\n".join(given) + "\n"

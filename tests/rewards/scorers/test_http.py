@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise.config.rewards import RewardConfig
-from groupwise.errors import ConfigError, RewardError
+from groupwise.errors import ConfigError, DataError, RewardError
 from groupwise.rewards import Rewards, build, endpoint
 from groupwise.rewards.endpoint import ServiceError, at_path
 from groupwise.rewards.scorers.http import http
@@ -233,7 +233,7 @@ def test_wrong_settings_are_found_before_anything_is_asked(settings: dict[str, A
 
 
 def test_a_column_that_is_not_there_is_one_sentence() -> None:
-    with serving(lengths) as service, pytest.raises(RewardError, match="send names the column 'gold'"):
+    with serving(lengths) as service, pytest.raises(DataError, match="'http' needs the column 'gold'"):
         values(asked(service.url, send=["gold"]), ["a"], columns={"answer": ["x"]})
 
 
