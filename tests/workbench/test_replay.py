@@ -41,7 +41,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "rollout": {"confidence": {"threshold": 0.02, "redraws": 2}, "max_redraws": 3},
         "objective": {
             "kl": {"beta": 0.05, "reference_dropout": 0.2},
-            "filter": {"max_tokens": 5},
+            "filter": {"max_tokens": 7},
             "teaching": {"text": " No.", "below": 0.1},
         },
     },
