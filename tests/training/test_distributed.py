@@ -22,7 +22,7 @@ GRADIENT = 1e-10
 """Norm of the difference over the norm, in float64, as long as the weights are the same."""
 ROUNDED = 1e-6
 """The same where the order of summation has moved a last bit of the norms, which the model computes in float32."""
-LATER = 1e-6
+LATER = 1e-5
 """The same after updates: Adam divides by the size of a gradient, which lets last bits of a tiny one grow."""
 METRIC, LAST_BITS = 1e-5, 1e-6
 """Relative and absolute; log-probs are kept in float32, where the last bit of 5 nats is 5e-7."""
