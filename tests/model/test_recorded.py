@@ -119,6 +119,8 @@ def test_what_was_not_sampled_is_computed(policy: Policy, products: list[int]) -
     found = gradient(engine, asked, reuse=True)
     assert len(products) > 5
     assert reused(engine) == 0
+    assert engine.scorer.recorded is not None
+    assert not engine.scorer.recorded._known, "what serves nobody is let go"
     assert_same(found, gradient(engine, asked, reuse=False))
 
 

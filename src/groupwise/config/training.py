@@ -57,8 +57,8 @@ class TrainingConfig(Section):
     reuse_sampling: Bool = Field(
         default=True,
         description="Let what the linear layers gave while sampling serve in the first update of a batch: "
-        "the same gradient up to rounding, about a fifth less work. On a CPU in float32, without an adapter, when the "
-        "batch fits micro_batch_tokens.",
+        "the same gradient up to rounding, without the products of that forward pass. On a CPU in float32, "
+        "without an adapter, when the batch fits micro_batch_tokens.",
     )
     max_bad_steps: PositiveInt = Field(
         default=3,

@@ -61,9 +61,10 @@ class RecordedLayers:
         """True while what the layers compute is being kept."""
         self.reused = 0
         """Tokens of the batch whose layers were not computed again."""
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Let go of what was recorded."""
         self._known: dict[torch.nn.Module, Tensor] = {}
         self._filled: dict[torch.nn.Module, int] = {}
         self._children: dict[tuple[int, int], int] = {}
@@ -74,7 +75,7 @@ class RecordedLayers:
     @contextmanager
     def record(self) -> Iterator[None]:
         """Forget the last batch; what is sampled within the block is kept."""
-        self._forget()
+        self.forget()
         self.reused = 0
         self.listening = True
         try:
@@ -88,7 +89,7 @@ class RecordedLayers:
         """Within the block the layers' outputs are kept, for so many tokens at most; the caller names the tokens."""
         self._capacity += tokens
         if self._capacity > self.tokens:
-            self._forget()
+            self.forget()
             self._capacity = self.tokens + 1  # nor are the parts of this batch that are still to come
             yield
             return
@@ -160,7 +161,7 @@ class RecordedLayers:
                 yield
             self.reused = len(rows_S)
         finally:
-            self._forget()
+            self.forget()
 
     @contextmanager
     def _instead(self, forward: Callable[[torch.nn.Linear], Callable[..., Tensor]]) -> Iterator[None]:

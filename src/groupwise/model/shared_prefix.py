@@ -343,6 +343,8 @@ def pack(
     packed = PackedFamilies(families, device, dtype, flex=flex)
     packed.longest_tokens = max(packed.longest_tokens, longest_tokens)
     found = None if recorded is None else recorded.find(packed.token_ids_S.tolist(), packed.parents)
+    if recorded is not None and found is None:
+        recorded.forget()
     with nullcontext() if recorded is None or found is None else recorded.answer(found):
         hidden = run_packed(backbone, packed.token_ids_S, packed.positions_S, packed)
     # index_select, since the backward pass of plain indexing adds up in an order that differs from run to run.

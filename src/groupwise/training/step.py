@@ -200,6 +200,8 @@ class Updater:
         batches = self.forward.micro_batches(mine)
         recorded = self.forward.scorer.recorded
         reuse = first and len(batches) == 1 and recorded is not None  # the record is let go while it is used
+        if recorded is not None and not reuse:
+            recorded.forget()  # else it would lie beside the activations
         for batch in batches:
             with torch.enable_grad():  # whoever calls, and whatever a reward has switched off
                 terms, policy_logprobs_M = self._terms(batch, reuse=reuse)
