@@ -32,6 +32,6 @@ class MemoryConfig(Section):
     def _has_effect(self) -> MemoryConfig:
         if self.quantise is None and not self.quantise_scales:
             raise ValueError(
-                "quantise_scales is set, but quantise is null, so there are no scales; set quantise to nf4, or remove it"
+                "quantise_scales is set, but quantise is null, so there are no scales; set quantise, or remove it"
             )
         return self

@@ -209,7 +209,7 @@ class RunConfig(Section):
         where = f"memory.quantise is {self.memory.quantise}"
         if self.lora is None:
             raise ValueError(
-                f"{where}, but 4-bit weights take no gradient; add lora, whose adapter is trained above them, or remove it"
+                f"{where}, but 4-bit weights take no gradient; add lora, whose adapter is trained, or remove it"
             )
         if self.distributed.strategy != "ddp":
             raise ValueError(
@@ -237,8 +237,8 @@ class RunConfig(Section):
             )
         if place == "shared" and self.lora is None:
             raise ValueError(
-                f"{where}, but without lora every weight is trained, so the reference needs a copy of its own; add lora, "
-                "or set memory.reference to cpu"
+                f"{where}, but without lora every weight is trained, so the reference needs a copy of its own; add "
+                "lora, or set memory.reference to cpu"
             )
         if place == "cpu" and self.lora is not None:
             raise ValueError(
@@ -252,8 +252,8 @@ class RunConfig(Section):
             )
         if place == "cpu" and self.distributed.strategy != "ddp":
             raise ValueError(
-                f"{where}, but distributed.strategy {self.distributed.strategy} divides the reference among the devices "
-                "already; remove one of the two"
+                f"{where}, but distributed.strategy {self.distributed.strategy} divides the reference among the "
+                "devices already; remove one of the two"
             )
 
     def _rewards(self) -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["Policy", "find_model", "load_policy", "load_tokenizer", "resolve_device"]
+__all__ = ["Policy", "find_model", "load_policy", "load_tokenizer", "read_config", "resolve_device"]
 
 _UNBOUNDED = 2**31 - 1  # context of a model that states no limit
 
@@ -248,6 +248,27 @@ def _load_model(config: ModelConfig, base: Path, seed: int) -> tuple[PreTrainedM
             "damaged, or not be a causal language model"
         )
     return model, [*files, files[0].get("text_config") or {}]
+
+
+def read_config(config: ModelConfig, *, base: Path) -> PreTrainedConfig:
+    """The configuration of `model.name`, without its weights.
+
+    Args:
+        config: the section `model`.
+        base: folder of the configuration file, for relative paths.
+
+    Raises:
+        ModelError: no such model, or its configuration cannot be read.
+    """
+    found = find_model(config.name, base, revision=config.revision)
+    if found == TINY:
+        built: PreTrainedConfig = build_tiny()[0].config
+        return built
+    with reading(f"the model {config.name}"):
+        if isinstance(found, Path) and found.suffix == ".gguf":
+            header: PreTrainedConfig = AutoConfig.from_pretrained(str(found.parent), gguf_file=found.name)
+            return header
+        return _read_config(embedded_folder() if found == EMBEDDED else found, config)
 
 
 def _read_config(source: Path | str, config: ModelConfig) -> PreTrainedConfig:
