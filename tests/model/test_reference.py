@@ -106,10 +106,19 @@ def test_a_reference_at_rest_is_on_the_device_inside_its_context_alone() -> None
 
 def test_weights_are_brought_back_even_after_a_failure() -> None:
     layer = torch.nn.Linear(3, 2).requires_grad_(False)
-    own = layer.weight.data
-    # `meta` stands for a GPU: weights there have no values, so what comes back is what rested.
-    with pytest.raises(ZeroDivisionError), brought(layer, torch.device("meta")):  # noqa: PT012
-        assert layer.weight.device.type == "meta"
+    own = layer.weight.data_ptr()
+    with pytest.raises(ZeroDivisionError), brought(layer, torch.device("cpu")):  # noqa: PT012
+        layer.weight.data = torch.zeros(2, 3)  # as a copy on a device would stand there
         raise ZeroDivisionError
-    assert layer.weight.data_ptr() == own.data_ptr()
-    assert layer.weight.device.type == "cpu"
+    assert layer.weight.data_ptr() == own
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_reference_at_rest_scores_on_the_gpu() -> None:
+    policy = load_policy(ModelConfig(name="tiny", device="cuda"), lora=None, base=Path.cwd(), seed=1)
+    reference = build_reference(policy, reference=None, lora=None, memory=MemoryConfig(reference="cpu"))
+    assert next(reference.model.parameters()).device.type == "cpu"
+    with reference.weights(), torch.no_grad():
+        ids = IDS.cuda()
+        assert torch.equal(reference.model(ids).logits, policy.model(ids).logits)
+    assert next(reference.model.parameters()).device.type == "cpu"
