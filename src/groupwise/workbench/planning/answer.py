@@ -12,7 +12,7 @@ from groupwise.workbench.planning.devices import GIB, Device, Layout
 from groupwise.workbench.planning.duration import REACHED, stages_of
 from groupwise.workbench.planning.memory import Memory, memory_of
 from groupwise.workbench.planning.pipeline import Stages, simulate
-from groupwise.workbench.planning.settings import PROMPT_TOKENS, Setting, setting_of
+from groupwise.workbench.planning.settings import Setting, setting_of
 from groupwise.workbench.planning.shapes import Shape, shape_of
 
 TIGHT = 0.05
@@ -113,7 +113,7 @@ def _introduced(asked: Request, shape: Shape, setting: Setting) -> list[str]:
     bounded = asked.prompt_tokens is not None or config.prompts.max_prompt_tokens is not None
     longest = f"prompts of {setting.prompt_tokens} tokens"
     if not bounded:
-        longest += f" (assumed, since prompts.max_prompt_tokens is null; --prompt-tokens says other than {PROMPT_TOKENS})"
+        longest += " (assumed: prompts.max_prompt_tokens is null; --prompt-tokens says another number)"
     count = shape.weights / 1e9
     lines = [
         _line(
@@ -300,7 +300,8 @@ def _more(asked: Request, setting: Setting) -> list[str]:
             f"{samplers:>9}{trainers:>10}{overlap:>9}{_duration(line.seconds_per_step):>12}"
             f"{now / line.seconds_per_step:>9.2f}{line.sampler_idle:>14.0%}{line.trainer_idle:>14.0%}"
         )
-    head = f"{'samplers':>9}{'trainers':>10}{'overlap':>9}{'a step':>12}{'gain':>9}{'sampler idle':>14}{'trainer idle':>14}"
+    head = f"{'samplers':>9}{'trainers':>10}{'overlap':>9}{'a step':>12}{'gain':>9}"
+    head += f"{'sampler idle':>14}{'trainer idle':>14}"
     return [
         _line(
             "pipeline",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from groupwise.workbench.planning.devices import NETWORK_GB_PER_SECOND, Device, Layout
 from groupwise.workbench.planning.memory import trained, weight_bytes
@@ -48,23 +48,32 @@ def stages_of(
         apart: they are other devices, to which weights are sent in bfloat16.
     """
     return Stages(
-        generate=generate_seconds(setting, device, samplers or setting.processes),
+        generate=generate_seconds(setting, device, samplers, apart=apart),
         reward=reward_seconds,
         train=train_seconds(setting, device, layout),
         push=_push(setting, device, layout) if apart else 0.0,
     )
 
 
-def generate_seconds(setting: Setting, device: Device, samplers: int) -> float:
+def generate_seconds(
+    setting: Setting, device: Device, samplers: int | None = None, *, apart: bool = False
+) -> float:
     """Prompts are computed at the rate of products; then each new token of all rows waits for the slowest of three.
 
     Reading the weights and the keys and values, computing the products, and starting the kernels.
+
+    Args:
+        setting: what is run.
+        device: on what.
+        samplers: devices among which the prompts are divided; those that train by default.
+        apart: they hold all weights, also where those that train divide them.
     """
+    setting = replace(setting, processes=samplers or setting.processes)
     shape, reached = setting.shape, REACHED[device.kind]
     rate = _rate(setting, device)
     read = reached.reading * device.bandwidth
     seconds = 0.0
-    for chunk in _shared_out(setting, samplers):
+    for chunk in setting.chunks():
         prompts = 2.0 * chunk.of_prompts * shape.linear_weights
         prompts += 2.0 * shape.query_width * shape.layers * chunk.prompts * float(chunk.prompt_tokens) ** 2
         seconds += prompts / rate
@@ -74,25 +83,9 @@ def generate_seconds(setting: Setting, device: Device, samplers: int) -> float:
         computed += 4.0 * shape.query_width * shape.layers * chunk.responses * (cached / chunk.responses)
         each = max(moved / read, computed / rate, shape.layers * reached.layer_seconds)
         seconds += chunk.new_tokens * each
-    if setting.sharded:
+    if setting.sharded and not apart:
         seconds += weight_bytes(setting) / device.link
     return seconds
-
-
-def _shared_out(setting: Setting, samplers: int) -> list[Pass]:
-    """What the sampler with most prompts samples, chunk by chunk."""
-    share = -(-setting.prompts // samplers)
-    chunks: list[Pass] = []
-    left = share
-    for chunk in setting.chunks():
-        if left <= 0:
-            break
-        chunks.append(chunk)
-        left -= chunk.prompts
-    while left > 0:  # fewer samplers than trainers: the same chunks over again
-        chunks.append(chunks[0])
-        left -= chunks[0].prompts
-    return chunks
 
 
 def _weights_read(setting: Setting) -> float:
