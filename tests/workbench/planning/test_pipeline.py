@@ -32,11 +32,11 @@ def test_in_turn_by_hand() -> None:
 
 
 def test_one_step_off_by_hand() -> None:
-    # Batch 0: sampled 0-5, scored at 6, trained 6-9; batch 1 is sampled 5-10 meanwhile, so the weights are handed over
-    # at 10-10.5. Batch 2 is sampled 10.5-15.5, batch 1 (scored at 11) trained 11-14, handed over at 15.5-16.
-    # Batch 2, scored at 16.5, is trained 16.5-19.5; nothing is left to sample: 20.
+    # Batch 0: sampled and scored 0-6, trained 6-9; batch 1 is sampled and scored 6-12 meanwhile, so the weights are
+    # handed over at 12-12.5. Batch 2 is drawn 12.5-18.5 beside the training of batch 1, 12.5-15.5, whose weights are
+    # handed over at 18.5-19. Batch 2 is trained 19-22; nothing is left to sample: 22.5.
     line = simulate([_stages(5, 1, 3, 0.5)] * 3, overlap=1)
-    assert line.trained == (10.5, 16.0, 20.0)
+    assert line.trained == (12.5, 19.0, 22.5)
     assert line.staleness == (0, 1, 1)
 
 
@@ -46,7 +46,7 @@ def test_with_constant_times_a_step_takes_what_the_formula_says(stages: Stages) 
     assert off.seconds_per_step == pytest.approx(stages.total)
     one = simulate([stages] * 60, overlap=1)
     # The last batches have nothing to sample beside them, so the end is a little faster or as fast.
-    expected = max(stages.generate, stages.reward + stages.train) + stages.push
+    expected = max(stages.generate + stages.reward, stages.train) + stages.push
     assert one.seconds_per_step == pytest.approx(expected, rel=0.05)
 
 
@@ -78,7 +78,7 @@ def _tick_by_tick(steps: list[Stages], tick: float = 0.01) -> float:
     push_end = math.inf
     while handed < len(steps):
         if now >= busy_sampler - 1e-9:
-            ready.append(now + steps[sampled].reward)
+            ready.append(now)
             sampled, busy_sampler = sampled + 1, math.inf
         if now >= busy_trainer - 1e-9:
             updated, busy_trainer = True, math.inf
@@ -96,7 +96,7 @@ def _tick_by_tick(steps: list[Stages], tick: float = 0.01) -> float:
             and sampled <= handed + 1
             and not updated
         ):
-            busy_sampler = now + steps[sampled].generate
+            busy_sampler = now + steps[sampled].generate + steps[sampled].reward
         if (
             not pushing
             and not updated

@@ -13,7 +13,7 @@ class Stages:
     generate: float
     """Sampling the batch."""
     reward: float
-    """Scoring it by the rewards, by neither sampler nor trainer."""
+    """Scoring it by the rewards, before the sampler takes the next batch."""
     train: float
     """Old and reference log-probs, and the updates."""
     push: float
@@ -60,13 +60,13 @@ class Timeline:
 def simulate(steps: Sequence[Stages], *, overlap: int) -> Timeline:
     """Follow some steps in time.
 
-    Batch k, counted from 0, is sampled with weights that at least k - overlap updates have made. The sampler takes the
-    next batch as soon as it is free and such weights are there. The trainer takes batch k when it is scored and the
-    weights of batch k - 1 are handed over. Weights are handed over when the update is made and the sampler is between
-    two batches; both wait for it. So with constant times a step takes
+    Batch k, counted from 0, is sampled with weights that at least k - overlap updates have made, and scored. The
+    sampler takes the next batch as soon as it is free and such weights are there. The trainer takes batch k when it is
+    scored and the weights of batch k - 1 are handed over. Weights are handed over when the update is made and the
+    sampler is between two batches; both wait for it. So with constant times a step takes
 
     - overlap 0: generate + reward + train + push
-    - overlap 1: max(generate, reward + train) + push
+    - overlap 1: max(generate + reward, train) + push
 
     Args:
         steps: what each step takes.
@@ -84,7 +84,7 @@ def simulate(steps: Sequence[Stages], *, overlap: int) -> Timeline:
     for k, step in enumerate(steps):
         if len(generated) == k:
             free = _generate(steps, k, overlap, free, handed, generated, staleness)
-        begun = max(generated[k] + step.reward, handed[-1] if handed else 0.0)
+        begun = max(generated[k], handed[-1] if handed else 0.0)
         done = begun + step.train
         while len(generated) < len(steps) and len(generated) <= k + overlap:
             needed = len(generated) - overlap  # updates that must have been handed over
@@ -110,9 +110,9 @@ def _generate(
     generated: list[float],
     staleness: list[int],
 ) -> float:
-    """Sample batch k as soon as can be; gives when the sampler is free again."""
+    """Sample and score batch k as soon as can be; gives when the sampler is free again."""
     needed = k - overlap
     start = max(free, handed[needed - 1] if needed > 0 else 0.0)
     staleness.append(k - sum(moment <= start for moment in handed))
-    generated.append(start + steps[k].generate)
+    generated.append(start + steps[k].generate + steps[k].reward)
     return generated[-1]
