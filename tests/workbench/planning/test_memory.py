@@ -219,11 +219,12 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer() -> None:
 
 @pytest.mark.parametrize("tree", [{}, {"lora": {"rank": 16}}, {"distributed": {"strategy": "fsdp2"}}])
 def test_more_of_anything_never_takes_less(tree: dict[str, Any]) -> None:
+    tree = tree | {"training": {"micro_batch_tokens": 10**6}}  # else a pass may end up with less at its end
     base = memory_of(_seven(dict(tree), gpus=2)).peak
     for more in (
         {"rollout": {"max_new_tokens": 512}},
         {"rollout": {"prompts_per_step": 16}},
-        {"training": {"micro_batch_tokens": 16384}},
+        {"objective": "ppo"},
     ):
         assert memory_of(_seven(tree | more, gpus=2)).peak >= base
 
