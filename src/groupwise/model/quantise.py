@@ -10,6 +10,7 @@ any source that `load_policy` knows.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +64,7 @@ def quantise(model: PreTrainedModel, config: MemoryConfig, *, compute: torch.dty
     Returns:
         How many layers.
     """
-    import bitsandbytes as bnb
-
+    layers = _bitsandbytes().nn
     head = model.get_output_embeddings()
     found = [
         (name, layer)
@@ -72,7 +72,7 @@ def quantise(model: PreTrainedModel, config: MemoryConfig, *, compute: torch.dty
         if type(layer) is torch.nn.Linear and layer is not head
     ]
     for name, layer in found:
-        packed: Any = bnb.nn.Linear4bit(
+        packed: Any = layers.Linear4bit(
             layer.in_features,
             layer.out_features,
             bias=layer.bias is not None,
@@ -81,7 +81,7 @@ def quantise(model: PreTrainedModel, config: MemoryConfig, *, compute: torch.dty
             quant_type=config.quantise,
             device="meta",
         )
-        packed.weight = bnb.nn.Params4bit(
+        packed.weight = layers.Params4bit(
             layer.weight.data,
             requires_grad=False,
             compress_statistics=config.quantise_scales,
@@ -99,6 +99,11 @@ def quantise(model: PreTrainedModel, config: MemoryConfig, *, compute: torch.dty
     return len(found)
 
 
+def _bitsandbytes() -> Any:
+    """The package, which only the extra `quant` brings."""
+    return importlib.import_module("bitsandbytes")
+
+
 def is_quantised(layer: torch.nn.Module) -> bool:
     """True for a 4-bit layer."""
     return type(layer).__name__ == "Linear4bit" and hasattr(layer, "quant_state")
@@ -106,10 +111,8 @@ def is_quantised(layer: torch.nn.Module) -> bool:
 
 def plain_weight(layer: torch.nn.Module) -> Tensor:
     """The weight of a 4-bit layer unpacked, shape [out, in], in the dtype that it was quantised from."""
-    import bitsandbytes as bnb
-
     weight: Any = layer.weight
-    unpacked: Tensor = bnb.functional.dequantize_4bit(weight.data, weight.quant_state)
+    unpacked: Tensor = _bitsandbytes().functional.dequantize_4bit(weight.data, weight.quant_state)
     return unpacked
 
 

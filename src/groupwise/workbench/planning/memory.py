@@ -30,7 +30,7 @@ class Overhead:
 
 
 OVERHEADS = {
-    "cpu": Overhead(base=0.62 * GIB, factor=1.04),
+    "cpu": Overhead(base=0.45 * GIB, factor=1.06),
     "cuda": Overhead(base=0.8 * GIB, factor=1.06),
 }
 """`cpu` is fitted to the six configurations of docs/results/plan.md that are marked so; `cuda` is assumed."""
