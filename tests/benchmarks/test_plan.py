@@ -53,4 +53,4 @@ def test_the_page_shows_seven_billion_with_its_arithmetic() -> None:
     assert "- weights: (4 x 7,615,616,512 + 4 x 40,370,176 of the adapter) = 28.52 GiB" in text
     assert "- weights: (4 x 7,615,616,512) / 2 = 14.19 GiB" in text
     assert "it does not fit" in text
-    assert "memory.quantise=nf4: saves" in text
+    assert "model.dtype=bfloat16: saves" in text

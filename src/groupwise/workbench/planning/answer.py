@@ -19,6 +19,7 @@ TIGHT = 0.05
 """Share of the memory that should stay free: lengths vary, and the formulas are off by some percent."""
 _STEPS = 40  # of a simulated run
 _LEAST_MICRO_TOKENS = 512
+_COUNTS = (2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,7 @@ def plan(asked: Request) -> Answer:
         *_memory_table(memory),
         _verdict(asked, memory),
         *_tried(asked, switches),
+        *_more_devices(asked, shape, fits=fits),
         "",
         *_seconds(asked, usual, stages),
         "",
@@ -178,7 +180,7 @@ def _verdict(asked: Request, memory: Memory) -> str:
 
 
 def candidates(loaded: LoadedConfig, layout: Layout) -> list[tuple[str, ...]]:
-    """Changes that save memory, in the order to try: those that change nothing but time first.
+    """Changes that save memory, in the order to try: those that change nothing but time come first.
 
     Each is a list of `key=value`, with what has to go along so that settings fit together.
     """
@@ -190,6 +192,8 @@ def candidates(loaded: LoadedConfig, layout: Layout) -> list[tuple[str, ...]]:
         found.append(("distributed.strategy=fsdp2", "memory.reference=auto"))
     if config.lora is None:
         found.append(("lora.rank=16", "reference=null", "memory.reference=auto"))
+    if config.model.dtype == "float32":
+        found.append(("model.dtype=bfloat16", "model.precision=auto"))
     if config.memory.quantise is None:
         found.append(("memory.quantise=nf4", "distributed.strategy=ddp", "training.compile=false"))
     if config.objective.kl.beta > 0 and config.memory.reference != "cpu":
@@ -255,6 +259,27 @@ def _tried(asked: Request, switches: Sequence[Switch]) -> list[str]:
     if switches[-1].peak > asked.device.memory:
         lines.append(_line("", "none of them is enough: take a larger or another device, or a smaller model"))
     return lines
+
+
+def _more_devices(asked: Request, shape: Shape, *, fits: bool) -> list[str]:
+    """How many devices it takes to train the same weights, divided and with checkpointing."""
+    words = ["distributed.strategy=fsdp2", "memory.reference=auto", "training.gradient_checkpointing=true"]
+    if fits or asked.loaded.config.memory.quantise is not None:
+        return []
+    divided = load(asked.loaded, [*words, "training.compile=false"])
+    for count in _COUNTS:
+        layout = Layout(gpus=min(count, 8), nodes=max(1, count // 8))
+        if count <= asked.layout.processes:
+            continue
+        peak = memory_of(_setting(replace(asked, layout=layout), divided, shape)).peak
+        if peak <= asked.device.memory:
+            said = f"{count} such devices hold it, {peak / GIB:.1f} GiB each, with {words[0]} and {words[2]}"
+            return [_line("", said)]
+    return [
+        _line(
+            "", f"no number of such devices up to {_COUNTS[-1]} holds it: sampling needs all weights on each"
+        )
+    ]
 
 
 def _seconds(asked: Request, setting: Setting, stages: Stages) -> list[str]:
