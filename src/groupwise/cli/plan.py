@@ -44,9 +44,10 @@ def plan(
         float, typer.Option("--reward-seconds", min=0, help="Seconds to score a batch.")
     ] = 0.0,
 ) -> None:
-    """Predict memory and step time on a card, and say what helps when it does not fit.
+    """Predict memory and step time on a card.
 
-    The model is not loaded and the data is not read. Exit code 1 when it does not fit.
+    Says what helps when it does not fit. The model is not loaded and the data is not read. Exit code 1 when it does not
+    fit.
 
     Example: groupwise plan config.yaml --gpu h200 --gpus 8 --nodes 4
     """
