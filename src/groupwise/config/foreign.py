@@ -37,6 +37,9 @@ OTHERS = {
     "torch_compile": "training.compile",
     "attn_implementation": "model.attention",
     "peft_config": "lora",
+    "load_in_4bit": "memory.quantise",
+    "bnb_4bit_quant_type": "memory.quantise",
+    "bnb_4bit_use_double_quant": "memory.quantise_scales",
     "lora_r": "lora.rank",
     "lora_alpha": "lora.alpha",
     "output_dir": "run.dir",
@@ -58,6 +61,7 @@ _NOTES = {
     "scale_rewards": "group_zscore divides by the std, group_mean does not",
     "reward_funcs": "a list of names such as [numeric] or [rewards.py:function]",
     "reward_weights": "each with a weight, as in {name: numeric, weight: 0.5}",
+    "load_in_4bit": "nf4, below lora",
     "bf16": "bfloat16 or float32; the weights stay in float32",
 }
 
