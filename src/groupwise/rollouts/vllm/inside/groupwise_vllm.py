@@ -75,7 +75,7 @@ class FolderEngine(WeightTransferEngine):
         head = getattr(self.model, "lm_head", None)
         tied = getattr(self.model_config.hf_text_config, "tie_word_embeddings", False)
         method = getattr(head, "quant_method", None)
-        if tied and method is not None:
+        if tied and method is not None and self.device.type == "cpu":
             method.process_weights_after_loading(head)
 
     def shutdown(self) -> None:
