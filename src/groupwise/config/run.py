@@ -211,7 +211,8 @@ class RunConfig(Section):
         rollout = self.rollout
         if rollout.engine == "vllm":
             idle = next(
-                (key for key in ("rollout.cache_megabytes", "rollout.pack_weights") if _changed(self, key)), None
+                (key for key in ("rollout.cache_megabytes", "rollout.pack_weights") if _changed(self, key)),
+                None,
             )
             if idle is not None:
                 raise ValueError(

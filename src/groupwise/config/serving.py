@@ -53,7 +53,8 @@ class VllmConfig(Section):
         default=None, description="Of a server that the run starts; null: a free one."
     )
     start_seconds: PositiveFloat = Field(
-        default=600.0, description="How long a server may take until it answers, at the start and after a loss."
+        default=600.0,
+        description="How long a server may take until it answers, at the start and after a loss.",
     )
     restarts: Annotated[PositiveInt, Field(le=1000)] = Field(
         default=3, description="How often a server that the run started, and that ended, is started again."

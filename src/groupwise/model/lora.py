@@ -143,6 +143,23 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
     return weights
 
 
+def base_weights(model: PeftModel) -> dict[str, Tensor]:
+    """The weights of the model without its adapters, under the base model's own names; the model's own tensors.
+
+    Where weights are divided among processes, all of them call this, and the first one's tensors are whole.
+    """
+    base = model.get_base_model()
+    adapted = {name for name, module in base.named_modules() if isinstance(module, LoraLayer)}
+    weights: dict[str, Tensor] = {}
+    for name, tensor in whole_state(base).items():
+        layer = next((each for each in adapted if name.startswith(f"{each}.")), None)
+        if layer is None:
+            weights[name] = tensor
+        elif name.startswith(f"{layer}.base_layer."):
+            weights[f"{layer}.{name.removeprefix(f'{layer}.base_layer.')}"] = tensor
+    return weights
+
+
 def merged_layers(
     model: torch.nn.Module,
 ) -> dict[torch.nn.Module, Callable[[], tuple[Tensor, Tensor | None]]]:

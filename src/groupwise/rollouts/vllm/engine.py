@@ -30,7 +30,7 @@ class Server(Protocol):
     """A server that is there, or that is started when it is first needed."""
 
     def open(self) -> str:
-        """The address, once the server answers.
+        """The address, once the server answers. Every process of a run calls it at the same time.
 
         Raises:
             EngineError: it does not.
@@ -80,6 +80,7 @@ class VllmEngine:
         self.policy, self.config = policy, config
         self._server, self._handover = server, handover
         self._client: Client | None = None
+        self._checked = False
         self.version = 0
 
     def load_weights(self, version: int, source: Any) -> None:
@@ -90,7 +91,8 @@ class VllmEngine:
         """
         self.version = version
         self._handover.pack(version)
-        self._retried(self._deliver)
+        self._open()
+        self._handover.share(self._delivered)
 
     def close(self) -> None:
         """End the server, where the run started it, and remove the weights that were written for it."""
@@ -224,7 +226,8 @@ class VllmEngine:
         if asked.greedy:
             read = read * len(asked.group_indices)
         return [
-            self._rollout(asked.prompt, g, *of_one) for g, of_one in zip(asked.group_indices, read, strict=True)
+            self._rollout(asked.prompt, g, *of_one)
+            for g, of_one in zip(asked.group_indices, read, strict=True)
         ]
 
     def _check_weights(self, choice: Mapping[str, Any], label: str) -> None:
@@ -244,14 +247,14 @@ class VllmEngine:
             )
         versions = {str(span["version"]) for span in spans}
         if versions != {label}:
-            raise LostError(
-                f"it sampled with the weights {', '.join(sorted(versions))} instead of {label}"
-            )
+            raise LostError(f"it sampled with the weights {', '.join(sorted(versions))} instead of {label}")
 
     def _rollout(
         self, prompt: Prompt, group_index: int, ids: Sequence[int], logprobs: Sequence[float], stopped: bool
     ) -> Rollout:
-        if not np.isfinite(logprobs).all() or min(logprobs) <= -9999:  # what vLLM writes for minus infinity and NaN
+        if (
+            not np.isfinite(logprobs).all() or min(logprobs) <= -9999
+        ):  # what vLLM writes for minus infinity and NaN
             raise EngineError(
                 "sampling met log-probs that are not finite: the model's weights hold NaN or infinity, or its logits "
                 "overflow; load an earlier checkpoint, or lower training.learning_rate"
@@ -279,12 +282,14 @@ class VllmEngine:
             self._client = Client(self._server.open(), self.config)
         return self._client
 
-    def _deliver(self) -> None:
-        first = self._client is None
-        client = self._open()
-        self._handover.deliver(client)
-        if first:
-            self._refuse_raw_logprobs()
+    def _delivered(self) -> str:
+        """Have the server load the last weights, whatever it takes; their label."""
+        assert self._handover.last is not None
+        self._retried(lambda: self._handover.deliver(self._open()))
+        if not self._checked:
+            self._retried(self._refuse_raw_logprobs)
+            self._checked = True
+        return self._handover.last.label
 
     def _deliver_if_missing(self) -> None:
         client = self._open()

@@ -36,6 +36,7 @@ class Handover:
     Attributes:
         adapter: a LoRA adapter is handed over instead of all weights.
         last: the weights that the server should have; None before the first.
+        share: see `Share`.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Handover:
             share: see `Share`.
         """
         self.root, self.run, self.adapter = root, run, adapter
-        self._write, self._share = write, share
+        self._write, self.share = write, share
         self._count = 0
         self._before: Parcel | None = None
         self.last: Parcel | None = None
@@ -106,7 +107,7 @@ class Handover:
         """Remove what was written."""
         for parcel in (self._before, self.last):
             if parcel is not None:
-                self._share(lambda folder=parcel.folder: _removed(folder))  # type: ignore[misc]
+                self.share(lambda folder=parcel.folder: _removed(folder))  # type: ignore[misc]
 
     def _deliver_all(self, client: Client, parcel: Parcel) -> None:
         # What is still being sampled is of weights that nobody wants any more, and so are its keys and values.
@@ -122,9 +123,7 @@ class Handover:
 
     def _deliver_adapter(self, client: Client, parcel: Parcel) -> None:
         if parcel.label not in _models(client):
-            client.post(
-                "/v1/load_lora_adapter", {"lora_name": parcel.label, "lora_path": str(parcel.folder)}
-            )
+            client.post("/v1/load_lora_adapter", {"lora_name": parcel.label, "lora_path": str(parcel.folder)})
         if parcel.label not in _models(client):
             raise LostError(f"it was given the adapter {parcel.label}, and does not list it")
         if self._before is not None:

@@ -27,7 +27,15 @@ INSIDE = Path(__file__).parent / "inside"
 """What has to be on PYTHONPATH of a vLLM server."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What --max-lora-rank may be."""
-_LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+_LAUNCHED = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 _LOOK_SECONDS, _END_SECONDS = 0.25, 20.0
 _PR_SET_PDEATHSIG = 1
 
@@ -208,7 +216,11 @@ def server_command(
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """Of a server: without what a launcher sets for the trainer, and with the paths that training asks for."""
-    kept = {name: value for name, value in given.items() if name not in _LAUNCHED and not name.startswith("TORCHELASTIC")}
+    kept = {
+        name: value
+        for name, value in given.items()
+        if name not in _LAUNCHED and not name.startswith("TORCHELASTIC")
+    }
     return {
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -85,7 +85,9 @@ class FolderEngine(WeightTransferEngine):
 def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise FileNotFoundError(f"{folder} holds no safetensors file; does this machine see the trainer's folder?")
+        raise FileNotFoundError(
+            f"{folder} holds no safetensors file; does this machine see the trainer's folder?"
+        )
     for file in files:
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118 - not a mapping
