@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
+import re
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from groupwise.model.load import Policy
 
 _MEMORY = Path("/dev/shm")
+_BASE = "base"
 
 
 def engine_of(
@@ -158,14 +163,9 @@ def _started(
 
     def command(port: int) -> list[str]:
         assert handover.last is not None
-        model = handover.last.folder
-        if policy.lora:
-            model = handover.root / "base"
-            if not model.exists():
-                write_base(policy, model, by=lambda write: write())
         return server_command(
             _interpreter(settings, base),
-            model,
+            handover.root / _BASE if policy.lora else handover.last.folder,
             port=port,
             dtype=dtype,
             context_tokens=policy.context_tokens,
@@ -200,9 +200,27 @@ def _exchange(settings: VllmConfig, base: Path) -> Path:
     try:
         if place is not None:
             place.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="groupwise-", dir=place))
+        if place is not None:
+            _remove_left_behind(place)
+        root = Path(tempfile.mkdtemp(prefix=f"groupwise-{socket.gethostname()}-{os.getpid()}-", dir=place))
     except OSError as error:
         raise ConfigError(
             f"rollout.vllm.weights_dir: nothing can be written to {place}: {error.strerror or error}; name another "
             "folder"
         ) from error
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return root
+
+
+def _remove_left_behind(place: Path) -> None:
+    """Remove the weights of runs on this machine that were killed: a folder's name holds its process's number."""
+    for folder in place.glob(f"groupwise-{socket.gethostname()}-*"):
+        found = re.fullmatch(r".*-(\d+)-[^-]+", folder.name)
+        if found is None:
+            continue
+        try:
+            os.kill(int(found[1]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # it is there, and somebody else's
+            continue

@@ -61,8 +61,8 @@ class Client:
             raise LostError(f"{path}: {type(error).__name__}: {error}") from error
         if response.status_code == 404 and _words(response) == "Not Found":  # not a model, but the path
             raise EngineError(
-                f"the server at {self.base_url} has no {path}: it is no vLLM, or one that was not started for training; "
-                "docs/serving.md has the command"
+                f"the server at {self.base_url} has no {path}: it is no vLLM, or one that was not started for "
+                "training; docs/serving.md has the command"
             )
         if response.status_code in _MAY_PASS:
             raise LostError(f"{path}: status {response.status_code}: {_words(response)}")

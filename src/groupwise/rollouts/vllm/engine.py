@@ -95,12 +95,11 @@ class VllmEngine:
         self._handover.share(self._delivered)
 
     def close(self) -> None:
-        """End the server, where the run started it, and remove the weights that were written for it."""
+        """End the server, where the run started it."""
         if self._client is not None:
             self._client.close()
             self._client = None
         self._server.close()
-        self._handover.forget()
 
     def generate(
         self,

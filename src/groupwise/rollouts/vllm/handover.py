@@ -1,4 +1,4 @@
-"""Handing weights over: written into a folder, loaded from it by the server, under a label that rollouts are held to."""
+"""Handing weights over: written into a folder, loaded from it by the server, and known to both by a label."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from groupwise.rollouts.vllm.client import Client, LostError
 
 Share = Callable[[Callable[[], str]], str]
 """Gives every process of a run what the first of them makes, while the others wait."""
-BEFORE_ANY = "default"
-"""What a vLLM server calls the weights that it was started with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +101,6 @@ class Handover:
             return self.last.label in _models(client)
         return _label(client) == self.last.label
 
-    def forget(self) -> None:
-        """Remove what was written."""
-        for parcel in (self._before, self.last):
-            if parcel is not None:
-                self.share(lambda folder=parcel.folder: _removed(folder))  # type: ignore[misc]
-
     def _deliver_all(self, client: Client, parcel: Parcel) -> None:
         # What is still being sampled is of weights that nobody wants any more, and so are its keys and values.
         client.post("/pause?mode=abort&clear_cache=true")
@@ -129,11 +121,6 @@ class Handover:
         if self._before is not None:
             with suppress(LostError, EngineError):  # a server that was started anew never had it
                 client.post("/v1/unload_lora_adapter", {"lora_name": self._before.label})
-
-
-def _removed(folder: Path) -> str:
-    shutil.rmtree(folder, ignore_errors=True)
-    return ""
 
 
 def _label(client: Client) -> str:

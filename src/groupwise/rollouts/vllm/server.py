@@ -58,7 +58,7 @@ class Given:
             if time.monotonic() > until:
                 raise EngineError(
                     f"no server answers at {self._url} (rollout.vllm.base_url) within rollout.vllm.start_seconds="
-                    f"{self._config.start_seconds:g}; start it (docs/serving.md has the command), or correct the address"
+                    f"{self._config.start_seconds:g}; start it (docs/serving.md has the command), or correct it"
                 )
             time.sleep(_LOOK_SECONDS)
         return self._url
