@@ -39,6 +39,9 @@ class EngineContract:
     tolerance = 1e-4
     """Of log-probs, kept mass and entropies, against a float32 forward pass of the whole sequence."""
 
+    gives_kept_mass = True
+    """False for an engine that cannot know what truncation left out."""
+
     def build(self, policy: Policy) -> Engine:
         """An engine that samples from the policy's weights."""
         raise AssertionError("a contract is run through a class that builds an engine")
@@ -87,7 +90,7 @@ class EngineContract:
         reasons = set()
         for prompt, rollouts in zip(prompts, rollouts_PG, strict=True):
             for rollout in rollouts:
-                check_form(rollout, policy, sampling)
+                check_form(rollout, policy, sampling, kept_mass=sampling.truncates and self.gives_kept_mass)
                 check_numbers(rollout, prompt, policy, sampling, self.tolerance)
                 reasons.add(rollout.stop_reason)
             if sampling.greedy:
@@ -155,7 +158,7 @@ class EngineContract:
         engine.close()
 
 
-def check_form(rollout: Rollout, policy: Policy, sampling: Sampling) -> None:
+def check_form(rollout: Rollout, policy: Policy, sampling: Sampling, *, kept_mass: bool) -> None:
     """Types, lengths, where it ends and what its text leaves out."""
     ids = rollout.token_ids_T
     assert ids.dtype == np.int32
@@ -164,7 +167,7 @@ def check_form(rollout: Rollout, policy: Policy, sampling: Sampling) -> None:
     assert rollout.trainable_T.all(), "every sampled token is trained, the stop token too"
     for array in (rollout.sampler_logprobs_T, rollout.entropy_T, rollout.kept_mass_T):
         assert array is None or array.dtype == np.float32
-    assert (rollout.kept_mass_T is not None) == sampling.truncates
+    assert (rollout.kept_mass_T is not None) == kept_mass
     stops = np.isin(ids, policy.stop_token_ids)
     assert not stops[:-1].any(), "nothing follows a stop token"
     stopped = rollout.stop_reason is StopReason.STOP

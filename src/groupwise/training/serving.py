@@ -126,8 +126,8 @@ def write_whole(policy: Policy, folder: Path, *, by: Callable[[Callable[[], None
 
 def write_base(policy: Policy, folder: Path, *, by: Callable[[Callable[[], None]], None]) -> None:
     """As `write_whole`, the weights that an adapter is on, without it."""
-    weights = base_weights(policy.model)  # type: ignore[arg-type]
-    by(lambda: _saved(policy, policy.model.get_base_model(), folder, weights))  # type: ignore[operator]
+    weights = base_weights(policy.model)
+    by(lambda: _saved(policy, policy.model.get_base_model(), folder, weights))
 
 
 def write_lora(policy: Policy, folder: Path, *, by: Callable[[Callable[[], None]], None]) -> None:
@@ -158,7 +158,7 @@ def _started(
     dtype = str(policy.precision or next(policy.model.parameters()).dtype).removeprefix("torch.")
     rank: int | None = None
     if policy.lora:
-        peft_config: Any = policy.model.peft_config[POLICY]  # type: ignore[union-attr,index]
+        peft_config: Any = policy.model.peft_config[POLICY]
         rank = int(peft_config.r)
 
     def command(port: int) -> list[str]:
