@@ -6,7 +6,7 @@ here against it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -51,8 +51,10 @@ class EngineContract:
         return build_policy(3, stop_token_ids=STOPS, context_tokens=64)
 
     @pytest.fixture
-    def engine(self, policy: Policy) -> Engine:
-        return self.build(policy)
+    def engine(self, policy: Policy) -> Iterator[Engine]:
+        built = self.build(policy)
+        yield built
+        built.close()
 
     @pytest.fixture
     def prompts(self) -> list[Prompt]:

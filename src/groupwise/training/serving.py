@@ -56,6 +56,10 @@ def engine_of(
         ConfigError: the interpreter or the folder for weights is not there.
     """
     own: Engine
+    if config.rollout.overlap and not ranks.alone:
+        raise ConfigError(
+            f"rollout.overlap is 1, which one process can do, but {ranks.count} were started; set it to 0, or start one"
+        )
     if config.rollout.engine == "vllm":
         own = vllm_engine(config, policy, ranks, base=base)
     else:

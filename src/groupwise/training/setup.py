@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.records.run_folder import RunFolder, refuse
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.training.advantages import penalised
+from groupwise.training.ahead import Ahead
 from groupwise.training.batch import Row as BatchRow
 from groupwise.training.critic import ValueTrainer, value_trainer
 from groupwise.training.distributed import ALONE, Ranks, join
@@ -99,6 +100,8 @@ class Run:
     """Where the run stands, and its checkpoints."""
     ranks: Ranks
     """Who train together."""
+    ahead: Ahead = field(default_factory=Ahead)
+    """The next batch, where it is drawn while this one is trained."""
 
     @property
     def config(self) -> RunConfig:
@@ -118,7 +121,7 @@ class Run:
         and may be others when the run is gone on with. The recorder is the last, since it removes what was written
         after the checkpoint, which no other part may object to any more.
         """
-        return {
+        parts: dict[str, Stateful] = {
             "keeper": self.keeper,
             "order": self.order,
             **({} if self.curriculum is None else {"curriculum": self.curriculum}),
@@ -134,6 +137,7 @@ class Run:
             "actions": self.actions,
             "recorder": self.recorder,
         }
+        return self.ahead.as_before(parts)
 
     @property
     def actions(self) -> Actions:

@@ -44,10 +44,22 @@ def prompts() -> list[Prompt]:
 
 
 @pytest.fixture
-def engine(stub: Stub, policy: Policy, tmp_path: Path) -> Iterator[VllmEngine]:
-    built = engine_at(stub.url, policy, tmp_path)
-    yield built
-    built.close()
+def ask(stub: Stub, policy: Policy, tmp_path: Path) -> Iterator[Callable[..., VllmEngine]]:
+    """Builds an engine: `ask(url, policy, **settings)`, closed after the test."""
+    built: list[VllmEngine] = []
+
+    def build(url: str = stub.url, of: Policy = policy, **settings: Any) -> VllmEngine:
+        built.append(engine_at(url, of, tmp_path / "weights", **settings))
+        return built[-1]
+
+    yield build
+    for engine in built:
+        engine.close()
+
+
+@pytest.fixture
+def engine(ask: Callable[..., VllmEngine]) -> VllmEngine:
+    return ask()
 
 
 class TestVllm(EngineContract):
@@ -81,7 +93,12 @@ def test_one_request_asks_for_a_group(engine: VllmEngine, stub: Stub, policy: Po
     assert greedy["sampling_params"] == {"temperature": 0.0, "n": 1, **always}
     seed = seed_of((3, 1), prompt.id)
     assert drawn["sampling_params"] == {
-        **{"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.01, "n": 5, "seed": seed},
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 20,
+        "min_p": 0.01,
+        "n": 5,
+        "seed": seed,
         **always,
     }
 
@@ -116,9 +133,9 @@ def test_what_is_lost_is_sampled_again_and_comes_out_the_same(
 
 
 def test_a_server_that_keeps_old_weights_is_found_out(
-    stub: Stub, policy: Policy, prompts: list[Prompt], tmp_path: Path
+    ask: Callable[..., VllmEngine], stub: Stub, policy: Policy, prompts: list[Prompt]
 ) -> None:
-    engine = engine_at(stub.url, policy, tmp_path, retry_seconds=1.0)
+    engine = ask(retry_seconds=1.0)
     engine.generate(prompts, PLAIN, group_size=2, seed=(0,))
     stub.faults(stale=True)
     with pytest.raises(EngineError, match=r"was given the weights test-2-version-4.*--resume"):
@@ -126,9 +143,9 @@ def test_a_server_that_keeps_old_weights_is_found_out(
 
 
 def test_a_server_that_never_has_the_right_weights_is_given_up(
-    stub: Stub, policy: Policy, prompts: list[Prompt], tmp_path: Path
+    ask: Callable[..., VllmEngine], stub: Stub, policy: Policy, prompts: list[Prompt]
 ) -> None:
-    engine = engine_at(stub.url, policy, tmp_path, retry_seconds=1.0)
+    engine = ask(retry_seconds=1.0)
     stub.faults(mixed=-1)  # never used up
     with pytest.raises(EngineError, match=r"before, test-1-version-0 instead of test-1-version-0"):
         engine.generate(prompts, PLAIN, group_size=2, seed=(0,))
@@ -157,25 +174,27 @@ def test_what_cannot_pass_ends_at_once(
         engine.generate(prompts, PLAIN, group_size=2, seed=(0,))
 
 
-def test_logprobs_without_the_temperature_are_refused(stub: Stub, policy: Policy, tmp_path: Path) -> None:
+def test_logprobs_without_the_temperature_are_refused(
+    ask: Callable[..., VllmEngine], stub: Stub, policy: Policy
+) -> None:
     stub.faults(raw=True)
-    engine = engine_at(stub.url, policy, tmp_path)
+    engine = ask()
     with pytest.raises(EngineError, match="--logprobs-mode processed_logprobs"):
         engine.load_weights(0, policy.model)
 
 
 @pytest.mark.parametrize("path", ["/inference/v1/generate", "/pause", "/update_weights"])
 def test_a_server_that_was_not_started_for_training_is_refused(
-    stub: Stub, policy: Policy, prompts: list[Prompt], tmp_path: Path, path: str
+    ask: Callable[..., VllmEngine], stub: Stub, prompts: list[Prompt], path: str
 ) -> None:
     stub.faults(missing=path)
-    engine = engine_at(stub.url, policy, tmp_path)
+    engine = ask()
     with pytest.raises(EngineError, match=rf"has no {path}.*docs/serving\.md"):
         engine.generate(prompts, PLAIN, group_size=2, seed=(0,))
 
 
-def test_no_server_at_all(policy: Policy, tmp_path: Path) -> None:
-    engine = engine_at("http://127.0.0.1:9", policy, tmp_path, start_seconds=0.5)
+def test_no_server_at_all(ask: Callable[..., VllmEngine], policy: Policy) -> None:
+    engine = ask("http://127.0.0.1:9", start_seconds=0.5)
     with pytest.raises(
         EngineError, match=r"no server answers at http://127\.0\.0\.1:9 \(rollout\.vllm\.base_url\)"
     ):
@@ -187,7 +206,9 @@ def test_weights_lie_about_only_until_the_next_are_loaded(
 ) -> None:
     for version in range(3):
         engine.load_weights(version, policy.model)
-        assert [path.name for path in tmp_path.iterdir()] == [f"test-{version + 1}-version-{version}"]
+        assert [path.name for path in (tmp_path / "weights").iterdir()] == [
+            f"test-{version + 1}-version-{version}"
+        ]
     stub.faults(busy_updates=2)
     engine.load_weights(3, policy.model)
     assert stub.told["paths"].count("/update_weights") == 3
@@ -206,7 +227,7 @@ def adapted(build_policy: Callable[..., Policy]) -> Policy:
 
 
 def test_an_adapter_is_handed_over_as_one(
-    adapted: Policy, build_policy: Callable[..., Policy], prompts: list[Prompt], tmp_path: Path
+    ask: Callable[..., VllmEngine], adapted: Policy, prompts: list[Prompt], tmp_path: Path
 ) -> None:
     """The base is loaded once; each version is an adapter of its own, asked for by its name; the one before leaves."""
     from groupwise.training.serving import write_base
@@ -215,7 +236,7 @@ def test_an_adapter_is_handed_over_as_one(
 
     write_base(adapted, tmp_path / "base", by=alone)
     with running(None, "--model", str(tmp_path / "base")) as stub:
-        engine = engine_at(stub.url, adapted, tmp_path / "adapters")
+        engine = ask(stub.url, adapted)
         for version in (0, 5):
             engine.load_weights(version, adapted.model)
             found = engine.generate(prompts, SAMPLINGS["plain"], group_size=2, seed=(0,))
@@ -232,4 +253,3 @@ def test_an_adapter_is_handed_over_as_one(
         assert names == {"test-1-version-0", "test-2-version-5"}
         assert "/update_weights" not in told["paths"]
         assert told["paths"].count("/v1/unload_lora_adapter") == 1
-        engine.close()
