@@ -1,8 +1,8 @@
 """Sampling the next batch while this one is trained (rollout.overlap), and handing the weights over in between.
 
-One step off-policy, as in Noukhovitch et al. 2024 (arXiv:2410.18252): with weights v the sampler draws batch k + 1 while
-batch k, drawn with the weights before, is trained to v + 1. The weights are handed over when both have finished, so that
-a batch is always of one version, and every run of the same seed is alike.
+One step off-policy, as in Noukhovitch et al. 2024 (arXiv:2410.18252): with weights v the sampler draws batch k + 1
+while batch k, drawn with the weights before, is trained to v + 1. The weights are handed over when both have finished,
+so that a batch is always of one version, and every run of the same seed is alike.
 """
 
 from __future__ import annotations
