@@ -7,12 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from groupwise.errors import EngineError, RewardError
 from groupwise.model.logprobs import TokenLogprobs

@@ -39,8 +39,8 @@ def simulate(steps: Sequence[Stages], *, overlap: int) -> Timeline:
     """Go through the steps of a run as the training loop does.
 
     Without overlap a step is sample, train, hand over. With it the first batch is sampled alone; then batch k + 1 is
-    sampled while batch k is trained, and the weights are handed over when both have finished. So a step takes the longer
-    of the two, and the gain is at most the shorter one: never more than half of the time.
+    sampled while batch k is trained, and the weights are handed over when both have finished. So a step takes the
+    longer of the two, and the gain is at most the shorter one: never more than half of the time.
 
     Args:
         steps: the stages of each step, at least one.
