@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from groupwise.config import load
-from groupwise.rollouts.engine import Sampling
 from groupwise.records import Prompt, Rollout
+from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.rollouts.vllm.engine import VllmEngine
 from groupwise.rollouts.vllm.server import Started
@@ -54,7 +54,9 @@ def build(tmp_path: Path) -> Iterator[Callable[..., Run]]:
                     "arguments": ["--max-num-seqs=64"],
                     "retry_seconds": 300,
                 },
-                **{"prompts_per_step": 4, "group_size": 8, "max_new_tokens": 16},
+                "prompts_per_step": 4,
+                "group_size": 8,
+                "max_new_tokens": 16,
             },
             "objective": {"kl": {"beta": 0.0}},
             "training": {"steps": 20, "learning_rate": 3e-3},
@@ -151,7 +153,7 @@ def test_twenty_steps_learn_though_the_server_is_killed(build: Callable[..., Run
 
 
 def test_overlapped_steps_learn(build: Callable[..., Run]) -> None:
-    run = build(rollout={**build().config.rollout.model_dump(mode="json"), "overlap": 1})
+    run = build(rollout={"overlap": 1})
     result = train(run)
     rewards = result.series("reward/mean")
     assert np.mean(rewards[-5:]) > np.mean(rewards[:5]) + 0.05

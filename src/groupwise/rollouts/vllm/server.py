@@ -114,15 +114,19 @@ class Started:
         """End the server, kindly at first."""
         self._closing.set()
         process = self._process
-        if process is None or process.poll() is not None:
+        if process is None:
             return
-        process.terminate()
-        try:
+        process.terminate()  # nothing, where it has ended already
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        self._clear()
+        process.wait()
+
+    def _clear(self) -> None:
+        """End what is left of the server's processes, which may outlive the first of them."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _start(self) -> None:
         command = self._command(self._port)
@@ -149,6 +153,7 @@ class Started:
             code = self._process.wait()
             if self._closing.is_set():
                 return
+            self._clear()
             if not self._ready.is_set() or self._left == 0:
                 self.gone = f"the vLLM server ended by itself (exit status {code}){self._said()}"
                 return
