@@ -165,6 +165,7 @@ def sample(prompt_ids: list[int], params: dict[str, Any]) -> list[dict[str, Any]
     rows = torch.tensor([prompt_ids] * n)
     ids: list[list[int]] = [[] for _ in range(n)]
     logprobs: list[list[float]] = [[] for _ in range(n)]
+    top: list[list[Any]] = [[] for _ in range(n)]
     ended = [False] * n
     for _ in range(params["max_tokens"]):
         with torch.no_grad():
@@ -181,6 +182,9 @@ def sample(prompt_ids: list[int], params: dict[str, Any]) -> list[dict[str, Any]
             if not ended[i]:
                 ids[i].append(token)
                 logprobs[i].append(float(told[i, token]))
+                values, tokens = told[i].topk(params["logprobs"])
+                listed = [(token, told[i, token]), *zip(tokens.tolist(), values.tolist(), strict=True)]
+                top[i].append([{"token_id": t, "logprob": float(p)} for t, p in dict(listed).items()])
                 ended[i] = token in params.get("stop_token_ids", ())
         rows = torch.cat([rows, torch.tensor(drawn)[:, None]], dim=1)
         if all(ended):

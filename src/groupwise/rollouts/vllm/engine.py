@@ -23,7 +23,7 @@ from groupwise.rollouts.vllm.handover import Handover
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
-_COLD, _UNSURE_NATS = 0.01, 0.05
+_LIKELIEST, _TELLING_NATS = 5, 1e-3
 
 
 class Server(Protocol):
@@ -218,10 +218,7 @@ class VllmEngine:
                 self._check_weights(choice, parcel.label)
             read = [(_numbers(choice, self.policy.stop_token_ids)) for choice in choices]
         except (KeyError, TypeError, ValueError) as error:
-            raise EngineError(
-                f"the vLLM server at {self._url} gives what is not understood ({type(error).__name__}: {error}); "
-                "vLLM 0.32 is what this was written for"
-            ) from error
+            raise self._not_understood(error) from error
         if asked.greedy:
             read = read * len(asked.group_indices)
         return [
@@ -319,38 +316,49 @@ class VllmEngine:
     def _refuse_raw_logprobs(self) -> None:
         """Make sure that the server's log-probs are of the distribution that it draws from.
 
-        At a temperature near 0 the most likely token has a log-prob near 0. A server that leaves the temperature out of
-        its log-probs gives the one of temperature 1.
+        Half the temperature doubles the distances between log-probs, but not those of a server that leaves the
+        temperature out of them.
 
         Raises:
             EngineError: it does leave it out.
         """
-        stop = self.policy.stop_token_ids[0]
+        parcel = self._handover.last
+        assert parcel is not None
 
-        def sampled(temperature: float) -> tuple[int, float]:
-            body: dict[str, Any] = {
-                "token_ids": [stop],
-                "sampling_params": {
-                    "temperature": temperature,
-                    "n": 1,
-                    "seed": 0,
-                    "max_tokens": 1,
-                    "logprobs": 0,
-                    "detokenize": False,
-                },
+        def likeliest(temperature: float) -> dict[int, float]:
+            sampling = {
+                "temperature": temperature,
+                "n": 1,
+                "max_tokens": 1,
+                "logprobs": _LIKELIEST,
+                "detokenize": False,
             }
-            if self._handover.adapter and self._handover.last is not None:
-                body["model"] = self._handover.last.label
-            choice = self._open().post("/inference/v1/generate", body)["choices"][0]
-            return choice["token_ids"][0], choice["logprobs"]["content"][0]["logprob"]
+            body = {"token_ids": [self.policy.stop_token_ids[0]], "sampling_params": sampling}
+            if self._handover.adapter:
+                body["model"] = parcel.label
+            answer = self._open().post("/inference/v1/generate", body)
+            listed = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            return {int(each["token_id"]): float(each["logprob"]) for each in listed}
 
-        token, plain = sampled(0.0)
-        again, cold = sampled(_COLD)
-        if token == again and plain < -_UNSURE_NATS and abs(plain - cold) < 1e-3 * abs(plain):
+        try:
+            warm, cold = likeliest(1.0), likeliest(0.5)
+        except (KeyError, TypeError, IndexError) as error:
+            raise self._not_understood(error) from error
+        both = sorted(warm.keys() & cold.keys(), key=lambda token: warm[token])
+        if not both:
+            return
+        apart, apart_cold = (given[both[-1]] - given[both[0]] for given in (warm, cold))
+        if apart > _TELLING_NATS and apart_cold < 1.5 * apart:
             raise EngineError(
                 f"the vLLM server at {self._url} gives log-probs without the temperature; start it with "
                 "--logprobs-mode processed_logprobs"
             )
+
+    def _not_understood(self, error: Exception) -> EngineError:
+        return EngineError(
+            f"the vLLM server at {self._url} gives what is not understood ({type(error).__name__}: {error}); vLLM 0.32 "
+            "is what this was written for"
+        )
 
 
 def seed_of(seed: Sequence[int], prompt_id: str) -> int:
