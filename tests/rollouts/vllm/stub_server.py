@@ -195,7 +195,10 @@ def sample(prompt_ids: list[int], params: dict[str, Any]) -> list[dict[str, Any]
             "finish_reason": "stop" if ended[i] else "length",
             "token_ids": ids[i],
             "logprobs": {
-                "content": [{"token_id": t, "logprob": p} for t, p in zip(ids[i], logprobs[i], strict=True)]
+                "content": [
+                    {"token_id": t, "logprob": p, "top_logprobs": others}
+                    for t, p, others in zip(ids[i], logprobs[i], top[i], strict=True)
+                ]
             },
             "weight_versions": [{"version": state.label, "start": 0, "end": len(ids[i])}],
         }
