@@ -22,6 +22,7 @@ from groupwise.training.loop import train
 from groupwise.training.serving import _remove_left_behind, engine_of, write_base
 from groupwise.training.setup import Run
 from tests.rollouts.vllm.stub import PROGRAM, alone, running
+from tests.training.test_distributed import same_metrics, trained
 
 
 @pytest.fixture
@@ -73,6 +74,22 @@ def test_what_is_not_there_is_refused_before_anything_is_started(
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"rollout\.vllm\.weights_dir: nothing can be written to .*file"):
         tiny_run(rollout=rollout(vllm={"weights_dir": str(tmp_path / "file")}))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_two_processes_share_a_server(tmp_path: Path, strategy: str) -> None:
+    """Each asks for its own prompts; the first hands the weights over, put together where they are divided."""
+    with running() as stub:
+        settings = {
+            "engine": "vllm",
+            "vllm": {"base_url": stub.url, "weights_dir": str(tmp_path / "weights")},
+        }
+        one = trained(tmp_path / "one", 1, rollout=settings)
+        stub.faults()
+        two = trained(tmp_path / "two", 2, rollout=settings, distributed={"strategy": strategy})
+        assert stub.told["paths"].count("/finish_weight_update") == 1 + 5
+    same_metrics(two, one)
 
 
 def test_sampling_ahead_is_for_one_process(tiny_run: Callable[..., Run], tmp_path: Path) -> None:
