@@ -91,6 +91,8 @@ def vllm_engine(config: RunConfig, policy: Policy, ranks: Ranks, *, base: Path) 
     server: Server = (
         Given(settings) if settings.base_url else _started(config, settings, policy, handover, base)
     )
+    if policy.lora and settings.base_url is None:
+        write_base(policy, root / _BASE, by=ranks.from_first)  # now, since all ranks take part in it
     return VllmEngine(policy, _Together(server, ranks, root), handover, settings)
 
 
