@@ -175,7 +175,7 @@ class VllmEngine:
     def _answers(self, asked: Sequence[_Asked]) -> list[list[Rollout]]:
         """What the server samples; requests that are lost are made again, once it has the right weights."""
         answers: dict[int, list[Rollout]] = {}
-        until: float | None = None
+        until, pause = 0.0, _FIRST_PAUSE_SECONDS
         with ThreadPoolExecutor(
             max_workers=max(1, min(self.config.concurrency, len(asked))), thread_name_prefix="groupwise-ask"
         ) as pool:
@@ -192,11 +192,13 @@ class VllmEngine:
                 if lost is None:
                     break
                 now = time.monotonic()
-                if until is None or len(answers) > before:
-                    until = now + self.config.retry_seconds
-                elif now > until:
+                if not until or len(answers) > before:
+                    until, pause = now + self.config.retry_seconds, _FIRST_PAUSE_SECONDS
+                elif now + pause > until:
                     raise self._given_up(lost)
                 _log.warning("the vLLM server at %s was lost (%s); it is asked again", self._url, lost)
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 self._retried(self._deliver_if_missing)
         return [answers[i] for i in range(len(asked))]
 
