@@ -109,8 +109,8 @@ METRICS: Mapping[str, str] = {
     "sampler/gap_abs_max": "Largest absolute gap between the policy's log-prob and the sampler's, in nats, at the "
     "first update of the batch; float error when nothing is truncated.",
     "sampler/correction_mean": "Mean importance weight from sampler to old policy, after the cap; absent when off.",
-    "sampler/effective_fraction": "(sum w)^2 / (n sum w^2) of the importance weights w of the n trained tokens: what "
-    "share of them, unweighted, would say as much; 1 when all weights are equal, absent when off.",
+    "sampler/effective_fraction": "Effective sample size as a share, (sum w)^2 / (n sum w^2) of the importance weights "
+    "w of the n trained tokens; 1 when all weights are equal, absent when off.",
     "sampler/lag_updates_mean": "Mean over rollouts of the updates that the policy had made since the weights that "
     "sampled them, at the first update of the batch.",
     "sampler/kept_mass_mean": "Mean probability that top-p, top-k or min-p kept; absent when nothing was cut.",

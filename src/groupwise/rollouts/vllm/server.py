@@ -36,7 +36,7 @@ _LAUNCHED = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
-_LOOK_SECONDS, _END_SECONDS = 0.25, 20.0
+_LOOK_SECONDS, _END_SECONDS, _LEFT_SECONDS = 0.25, 20.0, 5.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -123,9 +123,16 @@ class Started:
         process.wait()
 
     def _clear(self) -> None:
-        """End what is left of the server's processes, which may outlive the first of them."""
+        """End what is left of the server's processes, which may outlive the first of them.
+
+        They are given some time, since what they share in memory is removed by the last of them.
+        """
         assert self._process is not None
-        with suppress(ProcessLookupError):
+        until = time.monotonic() + _LEFT_SECONDS
+        with suppress(ProcessLookupError, PermissionError):
+            while time.monotonic() < until:
+                os.killpg(self._process.pid, 0)
+                time.sleep(_LOOK_SECONDS)
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def _start(self) -> None:
