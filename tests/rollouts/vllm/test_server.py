@@ -63,6 +63,8 @@ def test_the_server_ends_with_the_engine(started: tuple[VllmEngine, Started]) ->
     engine.close()
     assert not answers(server.url)
     assert server.gone is None
+    with pytest.raises(EngineError, match="the run has ended"):
+        engine.generate(random_prompts([5]), PLAIN, group_size=2, seed=(0,))
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

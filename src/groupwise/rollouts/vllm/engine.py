@@ -81,7 +81,7 @@ class VllmEngine:
         self.policy, self.config = policy, config
         self._server, self._handover = server, handover
         self._client: Client | None = None
-        self._checked = False
+        self._checked = self._closed = False
         self.version = 0
 
     def load_weights(self, version: int, source: Any) -> None:
@@ -96,7 +96,8 @@ class VllmEngine:
         self._handover.share(self._delivered)
 
     def close(self) -> None:
-        """End the server, where the run started it."""
+        """End the server, where the run started it. What is still being sampled in another thread ends with an error."""
+        self._closed = True
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -277,6 +278,8 @@ class VllmEngine:
         return "?" if self._client is None else self._client.base_url
 
     def _open(self) -> Client:
+        if self._closed:
+            raise EngineError("the run has ended, and with it what samples for it")
         if self._client is None:
             self._client = Client(self._server.open(), self.config)
         return self._client

@@ -121,6 +121,8 @@ class Started:
             process.wait(_END_SECONDS)
         self._clear()
         process.wait()
+        if self.gone is None and self._ready.is_set():  # else it has something to tell
+            self._log.unlink(missing_ok=True)
 
     def _clear(self) -> None:
         """End what is left of the server's processes, which may outlive the first of them.
