@@ -96,7 +96,7 @@ class VllmEngine:
         self._handover.share(self._delivered)
 
     def close(self) -> None:
-        """End the server, where the run started it. What is still being sampled in another thread ends with an error."""
+        """End the server, where the run started it. What another thread still samples ends with an error."""
         self._closed = True
         if self._client is not None:
             self._client.close()
