@@ -108,6 +108,10 @@ class Setting:
     """Budget for keys and values while sampling."""
     laid_out: bool
     """Sampling computes with a copy of the weights laid out for the processor."""
+    served: bool
+    """A server on devices of its own samples (rollout.engine vllm)."""
+    overlap: int
+    """Updates by which it may be behind."""
     reused: bool
     """What the layers gave while sampling is kept for the training pass, where the batch fits one."""
 
@@ -212,10 +216,11 @@ def setting_of(
     wanted = config.model.precision
     rounded = held == 4 and (wanted == "bfloat16" or (wanted == "auto" and shape.weights >= _LARGE and half))
     cpu = device.kind == "cpu"
+    served = config.rollout.engine != "in_process"
     updates = training.updates_per_batch * training.mini_batches
     trainer_scores = updates > 1 and (
         config.objective.old_source == "trainer"
-        or (config.objective.old_source == "auto" and config.rollout.reshapes)
+        or (config.objective.old_source == "auto" and (served or config.rollout.reshapes))
     )
     place, size = _reference(config, held, device)
     plain = config.lora is None and not rounded and held == 4
@@ -244,8 +249,11 @@ def setting_of(
         trainer_scores=trainer_scores,
         cache_bytes=config.rollout.cache_megabytes * 2**20,
         laid_out=cpu and config.rollout.pack_weights and held == 4 and answered >= _PACKING_PAYS_FROM,
+        served=served,
+        overlap=config.rollout.overlap,
         reused=cpu
         and plain
+        and not served
         and training.reuse_sampling
         and not (training.compile or training.gradient_checkpointing),
     )
