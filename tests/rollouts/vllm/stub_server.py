@@ -36,6 +36,8 @@ class State:
         self.faults: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []
         self.paths: list[str] = []
+        self.prefixes: dict[tuple[str, ...], torch.Tensor] = {}
+        """What was computed of prompts, kept until the server is told to forget it, whatever the weights are."""
         self.lock = threading.Lock()
         self.model: Any = None
         if "--model" in words:
@@ -128,6 +130,7 @@ class Handler(BaseHTTPRequestHandler):
             state.adapters.pop(body["lora_name"], None)
             self.say(None)
         elif path == "/reset_prefix_cache":
+            state.prefixes.clear()
             self.say({"success": True})
         elif path == "/inference/v1/generate":
             self.generate(body)
@@ -148,11 +151,15 @@ class Handler(BaseHTTPRequestHandler):
             assert not state.paused
             if state.take("others"):
                 state.label = "of-somebody-else"
-            self.say({"choices": sample(body["token_ids"], body["sampling_params"])})
+            asked = body["token_ids"], body["sampling_params"]
+            self.say({"choices": sample(*asked, model=body.get("model", "base"))})
 
 
-def sample(prompt_ids: list[int], params: dict[str, Any]) -> list[dict[str, Any]]:
-    """As vLLM does: the seed of each response is the request's plus its index; log-probs after truncation."""
+def sample(prompt_ids: list[int], params: dict[str, Any], *, model: str) -> list[dict[str, Any]]:
+    """As vLLM does: the seed of each response is the request's plus its index; log-probs after truncation.
+
+    What a prompt gave is kept by the adapter's name, as vLLM keeps keys and values.
+    """
     n = params["n"]
     greedy = params["temperature"] == 0
     assert not (greedy and n > 1), "n must be 1 when using greedy sampling"
@@ -167,9 +174,12 @@ def sample(prompt_ids: list[int], params: dict[str, Any]) -> list[dict[str, Any]
     logprobs: list[list[float]] = [[] for _ in range(n)]
     top: list[list[Any]] = [[] for _ in range(n)]
     ended = [False] * n
-    for _ in range(params["max_tokens"]):
+    for step in range(params["max_tokens"]):
         with torch.no_grad():
             logits = state.model(input_ids=rows, use_cache=False).logits[:, -1].float()
+        if step == 0:
+            known = state.prefixes.setdefault((model, *map(str, prompt_ids)), logits[:1])
+            logits = known.expand(n, -1)
         scaled = warpers(rows, logits / (1.0 if greedy else params["temperature"]))
         told = logits.log_softmax(-1) if state.faults.get("raw") else scaled.log_softmax(-1)
         if state.faults.get("not_finite"):

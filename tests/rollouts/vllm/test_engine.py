@@ -132,9 +132,29 @@ def test_what_is_lost_is_sampled_again_and_comes_out_the_same(
     assert given_again == (fault == "others")
 
 
+def test_what_was_computed_of_prompts_with_old_weights_is_forgotten(
+    engine: VllmEngine, stub: Stub, policy: Policy, prompts: list[Prompt]
+) -> None:
+    """Case i02: the same prompt before and after a large update is scored as by a server that never saw it before."""
+    from tests.rollouts.engine_contract import check_numbers
+
+    engine.generate(prompts, SAMPLINGS["plain"], group_size=2, seed=(0,))
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.5)
+    engine.load_weights(1, policy.model)
+    for prompt, rollouts in zip(
+        prompts, engine.generate(prompts, SAMPLINGS["plain"], group_size=2, seed=(0,)), strict=True
+    ):
+        for rollout in rollouts:
+            check_numbers(rollout, prompt, policy, SAMPLINGS["plain"], 1e-4)
+    assert stub.told["paths"].count("/reset_prefix_cache") == 2
+
+
 def test_a_server_that_keeps_old_weights_is_found_out(
     ask: Callable[..., VllmEngine], stub: Stub, policy: Policy, prompts: list[Prompt]
 ) -> None:
+    # Case i01.
     engine = ask(retry_seconds=1.0)
     engine.generate(prompts, PLAIN, group_size=2, seed=(0,))
     stub.faults(stale=True)

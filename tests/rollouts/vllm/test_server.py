@@ -104,6 +104,7 @@ def test_the_command_and_what_it_is_started_in() -> None:
         *("--port 8101", "--dtype bfloat16", "--max-model-len 512", "--logprobs-mode processed_logprobs"),
         *("--enable-scale-out", "--enforce-eager", '--weight-transfer-config {"backend": "groupwise"}'),
         "--worker-extension-cls groupwise_vllm.Extension",
+        "--generation-config vllm",  # case i05: defaults of the model's folder do not apply
     ):
         assert part in text
     assert text.endswith("--max-num-seqs=4")

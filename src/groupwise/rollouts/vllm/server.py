@@ -217,6 +217,10 @@ def server_command(
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", dtype, "--max-model-len", str(context_tokens)),
         *("--logprobs-mode", "processed_logprobs", "--enable-scale-out"),
+        *(
+            "--generation-config",
+            "vllm",
+        ),  # the run's own sampling settings alone, not those of the model's folder
         *("--worker-extension-cls", "groupwise_vllm.Extension"),
         *("--weight-transfer-config", json.dumps({"backend": "groupwise"})),
     ]
