@@ -1,6 +1,6 @@
 """What `groupwise plan` predicts against what is measured: writes docs/results/plan.md.
 
-python -m benchmarks.plan                     # thirteen processes, one after the other; about ten minutes
+python -m benchmarks.plan                     # thirteen processes, one after the other; about a quarter of an hour
 python -m benchmarks.plan --points base full  # some of them; the others stay as they were measured
 python -m benchmarks.plan --page              # only writes the page anew
 
@@ -74,7 +74,7 @@ POINTS = {
     "other-checkpointing": Point(
         words="LoRA, checkpointing", model="other", case=_LARGE, tree=_CHECKPOINTING | _LORA, fitted=False
     ),
-    "other-bf16": Point(words="full, bf16 products", model="other", case=_MIDDLE, tree=_HALF, fitted=False),
+    "other-bf16": Point(words="full, bf16 products", model="other", case=_SMALL, tree=_HALF, fitted=False),
     "other-longer": Point(
         words="full, longer completions",
         model="other",
