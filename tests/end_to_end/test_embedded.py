@@ -72,4 +72,5 @@ def _read_the_report(result: Result, tab: Tab) -> None:
         "entropy, nats": rollout.entropy_T[2],
     }.items():
         assert float(numbers[name]) == pytest.approx(float(value), rel=1e-6, abs=1e-9), name
-    assert tab.complaints == [] and tab.requests == []
+    assert tab.complaints == []
+    assert tab.requests == []
