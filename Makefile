@@ -1,4 +1,4 @@
-# make install | demo | first-run | bench | parity | test | test-long | test-vllm | check | format | lint | types | proof | clean
+# make install | demo | first-run | bench | parity | test | test-long | test-vllm | check | format | lint | types | acceptance | proof | clean
 # Needs Python 3.11 or newer and nothing else. Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ PARTS ?=
 SEEDS ?= 0 1 2 3 4 5 6 7 8 9
 KILLS ?= 200
 
-.PHONY: install demo test test-long test-vllm check format lint types docs first-run bench parity venv-trl venv-vllm proof proof-kills proof-learning clean
+.PHONY: install demo test test-long test-vllm check format lint types docs first-run bench parity venv-trl venv-vllm acceptance proof proof-kills proof-learning clean
 
 install: $(INSTALLED)
 
@@ -94,6 +94,15 @@ docs: install
 	$(BIN)/python -m groupwise.rewards.document docs/rewards/index.md
 
 # In hours: that learning is seen where there is some and only there, and that no run that is killed loses anything.
+# All tests, then what they say of each promise: docs/results/acceptance.md. Failures are in the page, and end the command.
+acceptance: install
+	@mkdir -p build
+	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) --junitxml build/tests.xml; echo $$? > build/codes
+	$(TEST_ENV) $(BIN)/python -m pytest -m long $(SPREAD) --junitxml build/long.xml; echo $$? >> build/codes
+	-$(MAKE) test-vllm VLLM_OPTIONS="--junitxml $(CURDIR)/build/vllm.xml"
+	$(BIN)/python -m benchmarks.acceptance build/*.xml
+	@! grep -qv '^0$$' build/codes
+
 proof: proof-learning proof-kills
 
 # Runs killed at random moments, gone on with, and compared at their end with one that was left alone.
