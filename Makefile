@@ -72,7 +72,7 @@ test-long: install
 
 # Against a real vLLM server on the CPU, in an environment of its own; in minutes.
 test-vllm: install venv-vllm
-	GROUPWISE_VLLM=$(VLLM_VENV) $(TEST_ENV) $(BIN)/python -m pytest -m vllm tests/end_to_end/test_vllm.py
+	GROUPWISE_VLLM=$(VLLM_VENV) $(TEST_ENV) $(BIN)/python -m pytest -m vllm $(VLLM_OPTIONS) tests/end_to_end/test_vllm.py
 
 check: install
 	$(BIN)/ruff format --check .

@@ -54,13 +54,19 @@ def test_held_or_not(outcomes: list[str], held: str, said: str) -> None:
 def test_without_tests() -> None:
     table = "docs/results/plan.md"
     assert row(Promise("x", (), (table,)), []) == ["x", "see there", "[plan](plan.md)"]
-    assert row(Promise("x", (), ("benchmarks/RESULTS.md",)), [])[2] == "[RESULTS](../../benchmarks/RESULTS.md)"
+    assert (
+        row(Promise("x", (), ("benchmarks/RESULTS.md",)), [])[2] == "[RESULTS](../../benchmarks/RESULTS.md)"
+    )
     assert row(Promise("x", left="no"), []) == ["x", "not shown", "no"]
 
 
-def test_a_promise_whose_tests_did_not_run_is_no_promise() -> None:
-    with pytest.raises(SystemExit, match=r"no test of a/test_b\.py"):
-        row(Promise("x", ("a/test_b.py",)), [])
+def test_a_promise_whose_tests_did_not_run_is_not_held() -> None:
+    cases = [Case("tests/a/test_b", "t", "passed")]
+    assert row(Promise("x", ("a/test_b.py", "a/test_c.py")), cases) == [
+        "x",
+        "**no**",
+        "1 passed; not run: `tests/a/test_c.py`",
+    ]
 
 
 def test_every_test_and_table_is_there() -> None:
