@@ -1,4 +1,4 @@
-"""Builds the wheel and the sdist into dist/, installs the wheel into a new environment outside the tree, and tries it there.
+"""Builds wheel and sdist into dist/, installs the wheel into a new environment outside the tree, and tries it there.
 
     python .ci/wheel.py             # with all dependencies from the index: minutes and 1.5 GB, removed again
     python .ci/wheel.py --borrow    # with the dependencies of this interpreter: seconds
@@ -24,6 +24,7 @@ TINY = "model=tiny training.steps=2 rollout.prompts_per_step=2 rollout.group_siz
 
 
 def main() -> None:
+    """Build, install, try."""
     parser = argparse.ArgumentParser(description="Build the wheel and try it.")
     parser.add_argument("--borrow", action="store_true", help="use this interpreter's dependencies")
     parser.add_argument("--outdir", type=Path, default=ROOT / "dist", help="where wheel and sdist go")

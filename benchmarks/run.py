@@ -35,6 +35,7 @@ PARTS: dict[str, list[list[str]]] = {
         ],
     ],
     "scaling": [["scaling"]],
+    "plan": [["plan"]],
     "real_run": [["real_run"], ["real_run", *_BFLOAT16]],
 }
 

@@ -79,8 +79,8 @@ def table() -> str:
     lines = [
         "# Dependencies and sizes",
         "",
-        f"groupwise has {len(direct)} direct dependencies. With what these need, {len(packages)} packages are installed, of "
-        f"{total / MB:,.0f} MB together; groupwise itself has {own / MB:.1f} MB. Python "
+        f"groupwise has {len(direct)} direct dependencies. With what these need, {len(packages)} packages are "
+        f"installed, of {total / MB:,.0f} MB together; groupwise itself has {own / MB:.1f} MB. Python "
         f"{sys.version_info.major}.{sys.version_info.minor} on {sys.platform}, torch {packages['torch'].version}: by "
         "`make sizes`. Torch for CUDA is larger by several gigabytes.",
         "",

@@ -23,6 +23,7 @@ VERBS = (
     "sample",
     "explain",
     "check",
+    "plan",
     "check-reward",
     "init",
 )

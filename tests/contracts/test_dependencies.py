@@ -1,4 +1,4 @@
-"""Direct dependencies: each is used, each that is used is declared, and each has its reason and its size in the docs."""
+"""Direct dependencies: what is declared is used, the other way round, and has its reason and its size in the docs."""
 
 from __future__ import annotations
 

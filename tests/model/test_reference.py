@@ -4,11 +4,12 @@ from typing import Any
 import pytest
 import torch
 
+from groupwise.config.memory import MemoryConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.errors import ConfigError
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.lora import trainable_parameters
-from groupwise.model.reference import build_reference
+from groupwise.model.reference import brought, build_reference
 
 IDS = torch.tensor([[5, 6, 7, 2, 9]])
 
@@ -87,3 +88,37 @@ def test_a_reference_section_with_lora_is_an_error() -> None:
     lora = LoraConfig(rank=4)
     with pytest.raises(ConfigError, match="remove the reference section"):
         build_reference(_policy(lora), reference=ReferenceConfig(dtype="bfloat16"), lora=lora)
+
+
+def test_a_reference_at_rest_is_on_the_device_inside_its_context_alone() -> None:
+    policy = _policy()
+    reference = build_reference(policy, reference=None, lora=None, memory=MemoryConfig(reference="cpu"))
+    assert reference.rests
+    assert not reference.shared
+    start = _logits(reference.model)
+    resting = [p.data_ptr() for p in reference.model.parameters()]
+    _train_a_little(policy)
+    with reference.weights(), reference.weights():
+        assert torch.equal(_logits(reference.model), start)
+    assert [p.data_ptr() for p in reference.model.parameters()] == resting
+    assert not {p.data_ptr() for p in policy.model.parameters()} & set(resting)
+
+
+def test_weights_are_brought_back_even_after_a_failure() -> None:
+    layer = torch.nn.Linear(3, 2).requires_grad_(False)
+    own = layer.weight.data_ptr()
+    with pytest.raises(ZeroDivisionError), brought(layer, torch.device("cpu")):  # noqa: PT012
+        layer.weight.data = torch.zeros(2, 3)  # as a copy on a device would stand there
+        raise ZeroDivisionError
+    assert layer.weight.data_ptr() == own
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_reference_at_rest_scores_on_the_gpu() -> None:
+    policy = load_policy(ModelConfig(name="tiny", device="cuda"), lora=None, base=Path.cwd(), seed=1)
+    reference = build_reference(policy, reference=None, lora=None, memory=MemoryConfig(reference="cpu"))
+    assert next(reference.model.parameters()).device.type == "cpu"
+    with reference.weights(), torch.no_grad():
+        ids = IDS.cuda()
+        assert torch.equal(reference.model(ids).logits, policy.model(ids).logits)
+    assert next(reference.model.parameters()).device.type == "cpu"

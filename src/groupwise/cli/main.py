@@ -23,6 +23,7 @@ from groupwise.cli.explain import explain
 from groupwise.cli.export import export
 from groupwise.cli.health import health
 from groupwise.cli.init import init
+from groupwise.cli.plan import plan
 from groupwise.cli.rate import rate
 from groupwise.cli.replay import replay
 from groupwise.cli.report import report
@@ -58,6 +59,7 @@ for _name, _verb in (
     ("explain", explain),
     ("replay", replay),
     ("check", check),
+    ("plan", plan),
     ("check-reward", check_reward),
     ("health", health),
     ("report", report),

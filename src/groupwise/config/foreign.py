@@ -37,6 +37,9 @@ OTHERS = {
     "torch_compile": "training.compile",
     "attn_implementation": "model.attention",
     "peft_config": "lora",
+    "load_in_4bit": "memory.quantise",
+    "bnb_4bit_quant_type": "memory.quantise",
+    "bnb_4bit_use_double_quant": "memory.quantise_scales",
     "lora_r": "lora.rank",
     "lora_alpha": "lora.alpha",
     "output_dir": "run.dir",
@@ -77,6 +80,7 @@ _NOTES = {
     "reward_weights": "each with a weight, as in {name: numeric, weight: 0.5}",
     "multi_objective_aggregation": "with normalise: group at each, and objective.advantage: batch_zscore",
     "use_bias_correction_kl": "k3_ratio for true, k3 for false",
+    "load_in_4bit": "nf4, below lora",
     "bf16": "bfloat16 or float32; the weights stay in float32",
 }
 

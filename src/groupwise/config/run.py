@@ -14,6 +14,7 @@ from groupwise.config.distributed import DistributedConfig
 from groupwise.config.dpo import DpoConfig
 from groupwise.config.evaluate import EvaluateConfig
 from groupwise.config.health import HealthConfig
+from groupwise.config.memory import MemoryConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.config.objective import ADVANTAGES, ObjectiveConfig
 from groupwise.config.prompts import PromptsConfig
@@ -65,6 +66,9 @@ class RunConfig(Section):
     model: ModelConfig = Field(default=ModelConfig(), description="The policy.")
     lora: LoraConfig | None = Field(default=None, description="Train an adapter instead of all weights.")
     reference: ReferenceConfig | None = Field(default=None, description="Placement of the frozen reference.")
+    memory: MemoryConfig = Field(
+        default=MemoryConfig(), description="Memory saved on weights that are not trained."
+    )
     prompts: PromptsConfig = Field(default=PromptsConfig(), description="The data.")
     rollout: RolloutConfig = Field(default=RolloutConfig(), description="Sampling.")
     rewards: tuple[RewardConfig, ...] = Field(
@@ -107,6 +111,8 @@ class RunConfig(Section):
             self._overlong,
             self._dtype,
             self._reference,
+            self._quantised,
+            self._reference_memory,
             self._rewards,
             self._old,
             self._teaching,
@@ -195,6 +201,59 @@ class RunConfig(Section):
             raise ValueError(
                 "reference: objective.kl.beta is 0, so no reference is loaded; remove the reference section or give "
                 "a beta above 0"
+            )
+
+    def _quantised(self) -> None:
+        if self.memory.quantise is None:
+            return
+        where = f"memory.quantise is {self.memory.quantise}"
+        if self.lora is None:
+            raise ValueError(
+                f"{where}, but 4-bit weights take no gradient; add lora, whose adapter is trained, or remove it"
+            )
+        if self.distributed.strategy != "ddp":
+            raise ValueError(
+                f"{where}, but 4-bit weights are not divided among processes; set distributed.strategy to ddp, or "
+                "remove it"
+            )
+        if self.training.compile:
+            raise ValueError(
+                f"{where}, but training.compile does not see through 4-bit layers; turn one of the two off"
+            )
+
+    def _reference_memory(self) -> None:
+        place = self.memory.reference
+        if place == "auto":
+            return
+        where = f"memory.reference is {place}"
+        if self.method == "dpo":
+            raise ValueError(
+                f"{where}, but with method dpo the policy itself scores as the reference before its first update; "
+                "remove it"
+            )
+        if self.objective.kl.beta == 0:
+            raise ValueError(
+                f"{where}, but objective.kl.beta is 0, so no reference is loaded; remove it or give a beta above 0"
+            )
+        if place == "shared" and self.lora is None:
+            raise ValueError(
+                f"{where}, but without lora every weight is trained, so the reference needs a copy of its own; add "
+                "lora, or set memory.reference to cpu"
+            )
+        if place == "cpu" and self.lora is not None:
+            raise ValueError(
+                f"{where}, but with lora the reference is the policy's own weights with the adapter off and takes no "
+                "memory; remove it"
+            )
+        if place == "cpu" and self.reference is not None and self.reference.device is not None:
+            raise ValueError(
+                f"{where}, which brings the reference to the policy's device while it scores, but reference.device "
+                f"{self.reference.device!r} has it compute there; remove one of the two"
+            )
+        if place == "cpu" and self.distributed.strategy != "ddp":
+            raise ValueError(
+                f"{where}, but distributed.strategy {self.distributed.strategy} divides the reference among the "
+                "devices already; remove one of the two"
             )
 
     def _rewards(self) -> None:

@@ -32,6 +32,7 @@ from transformers.models.auto.tokenization_auto import AutoTokenizer
 from transformers.utils.hub import cached_file
 
 from groupwise import registry
+from groupwise.config.memory import MemoryConfig
 from groupwise.config.model import LoraConfig, ModelConfig
 from groupwise.errors import ConfigError, ModelError
 from groupwise.model.embedded import embedded_folder
@@ -39,6 +40,7 @@ from groupwise.model.find import EMBEDDED, TINY, find_model
 from groupwise.model.flex import resolve_flex
 from groupwise.model.gguf_file import read_gguf, read_gguf_tokenizer
 from groupwise.model.precision import resolve_precision
+from groupwise.model.quantise import check_installed, quantise, weight_count
 from groupwise.model.reading import portable, quiet, reading
 from groupwise.model.tiny import build_tiny, tiny_tokenizer
 
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["Policy", "find_model", "load_policy", "load_tokenizer", "resolve_device"]
+__all__ = ["Policy", "find_model", "load_policy", "load_tokenizer", "read_config", "resolve_device"]
 
 _UNBOUNDED = 2**31 - 1  # context of a model that states no limit
 
@@ -86,7 +88,7 @@ class Policy:
     @property
     def millions(self) -> float:
         """Weights, those of an adapter included, in millions."""
-        count: int = sum(p.numel() for p in self.model.parameters())
+        count = sum(weight_count(p) for p in self.model.parameters())
         return count / 1e6
 
 
@@ -133,6 +135,7 @@ def load_policy(
     stop_tokens: Sequence[str] = (),
     base: Path,
     seed: int,
+    memory: MemoryConfig | None = None,
 ) -> Policy:
     """Load the model and its tokenizer, and attach an adapter when one is asked for.
 
@@ -147,12 +150,15 @@ def load_policy(
         base: folder of the configuration file, for relative paths.
         seed: decides a fresh adapter's weights, and all weights of the model `tiny`. The global random state is
             neither read nor changed.
+        memory: the section `memory`; None leaves all weights as they are.
 
     Raises:
         ModelError: no such model, it cannot be read, lacks weights, is quantised, or nothing would end its responses.
         ConfigError: a device that is not there, a token that is not in the vocabulary, layers that the adapter cannot
-            be put on.
+            be put on, a package that is missing.
     """
+    memory = memory or MemoryConfig()
+    check_installed(memory)
     device = resolve_device(config.device)
     flex = resolve_flex(config.attention, device)
     tokenizer = load_tokenizer(config, base=base)
@@ -176,11 +182,13 @@ def load_policy(
     if tokenizer.pad_token_id != pad:
         tokenizer.pad_token_id = pad
     _make_plain(model, tokenizer.bos_token_id, stop_ids, pad)
-    model.to(device)
     precision = None
     if config.dtype == "float32":  # other weights are multiplied in their own type anyway
         weights = sum(p.numel() for p in model.parameters())
         precision = resolve_precision(config.precision, device, weights=weights)
+    if memory.quantise is not None:
+        quantise(model, memory, compute=precision or model.dtype)
+    model.to(device)
     if lora is not None:
         from groupwise.model.lora import attach  # PEFT takes seconds to import
 
@@ -240,6 +248,27 @@ def _load_model(config: ModelConfig, base: Path, seed: int) -> tuple[PreTrainedM
             "damaged, or not be a causal language model"
         )
     return model, [*files, files[0].get("text_config") or {}]
+
+
+def read_config(config: ModelConfig, *, base: Path) -> PreTrainedConfig:
+    """The configuration of `model.name`, without its weights.
+
+    Args:
+        config: the section `model`.
+        base: folder of the configuration file, for relative paths.
+
+    Raises:
+        ModelError: no such model, or its configuration cannot be read.
+    """
+    found = find_model(config.name, base, revision=config.revision)
+    if found == TINY:
+        built: PreTrainedConfig = build_tiny()[0].config
+        return built
+    with reading(f"the model {config.name}"):
+        if isinstance(found, Path) and found.suffix == ".gguf":
+            header: PreTrainedConfig = AutoConfig.from_pretrained(str(found.parent), gguf_file=found.name)
+            return header
+        return _read_config(embedded_folder() if found == EMBEDDED else found, config)
 
 
 def _read_config(source: Path | str, config: ModelConfig) -> PreTrainedConfig:

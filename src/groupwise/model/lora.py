@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 from groupwise import registry
 from groupwise.config.model import LoraConfig
 from groupwise.errors import CheckpointError, ConfigError, ModelError
+from groupwise.model.quantise import is_quantised, plain_weight
 from groupwise.model.reading import reading
 from groupwise.model.sharding import whole_copy, whole_state
 
@@ -116,20 +117,28 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
 
     Layers are copied one at a time and merged in the copy, so the base in memory stays as it is, bit for bit, however
     often this is called; adding an adapter and subtracting it again would leave rounding behind. Merged layers are on
-    the CPU; all other tensors are the model's own. Where weights are divided among processes, all of them call this,
-    and the first one's tensors are whole.
+    the CPU; all other tensors are the model's own. Layers in 4 bit are unpacked, so what comes out is a plain model.
+    Where weights are divided among processes, all of them call this, and the first one's tensors are whole.
 
     Raises:
         CheckpointError: the adapter holds numbers that are not finite.
     """
     base = model.get_base_model()
-    layers = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
+    layers = {
+        name: module
+        for name, module in base.named_modules()
+        if isinstance(module, LoraLayer) or is_quantised(module)
+    }
+    layers = {name: module for name, module in layers.items() if not name.endswith(".base_layer")}
     weights = {
         name: tensor
         for name, tensor in whole_state(base).items()
         if not any(name.startswith(f"{layer}.") for layer in layers)
     }
     for name, layer in layers.items():
+        if is_quantised(layer) or is_quantised(layer.get_base_layer()):
+            weights |= _unpacked(name, layer)
+            continue
         merged = whole_copy(layer)
         try:
             merged.merge(safe_merge=True, adapter_names=[POLICY])
@@ -141,6 +150,27 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
         for part, tensor in merged.get_base_layer().state_dict().items():
             weights[f"{name}.{part}"] = tensor.cpu()
     return weights
+
+
+def _unpacked(name: str, layer: torch.nn.Module) -> dict[str, Tensor]:
+    """The weight and bias of a layer whose base is in 4 bit, in the dtype that this was quantised from, on the CPU.
+
+    Raises:
+        CheckpointError: its adapter holds numbers that are not finite.
+    """
+    base: Any = layer.get_base_layer() if isinstance(layer, LoraLayer) else layer
+    weight = plain_weight(base)
+    if isinstance(layer, LoraLayer):
+        weight = weight + layer.get_delta_weight(POLICY).to(weight.dtype)
+        if not bool(weight.isfinite().all()):
+            raise CheckpointError(
+                f"the adapter of layer {name} holds numbers that are not finite, so it cannot be merged; go back to "
+                "an earlier checkpoint"
+            )
+    found = {f"{name}.weight": weight.cpu()}
+    if base.bias is not None:
+        found[f"{name}.bias"] = base.bias.detach().cpu()
+    return found
 
 
 def merged_layers(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from groupwise.config.memory import MemoryConfig
 from groupwise.config.model import LoraConfig, ReferenceConfig
 from groupwise.errors import ConfigError
 from groupwise.model.load import resolve_device
@@ -34,14 +35,38 @@ class Reference:
     """Where its weights are."""
     shared: bool
     """True when the model is the policy's own (LoRA)."""
+    rests: bool = False
+    """True when its weights are in the processor's memory, and on `device` inside `weights()` alone."""
 
     def weights(self) -> AbstractContextManager[None]:
         """Inside, `model` is the reference; afterwards, and after an exception, the policy is as it was."""
+        if self.rests:
+            return brought(self.model, self.device)
         if not self.shared:
             return nullcontext()
         from groupwise.model.lora import reference_weights
 
         return reference_weights(self.model)
+
+
+@contextmanager
+def brought(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """A context in which a frozen model's weights are on a device; afterwards they are where they were.
+
+    Nothing is copied back, since nothing changes them. Nested, the inner context leaves them on the device.
+
+    Args:
+        model: whose weights take no gradient.
+        device: to bring them to.
+    """
+    resting = [(parameter, parameter.data) for parameter in model.parameters()]
+    try:
+        for parameter, data in resting:
+            parameter.data = data.to(device, non_blocking=True)
+        yield
+    finally:
+        for parameter, data in resting:
+            parameter.data = data
 
 
 @contextmanager
@@ -81,7 +106,11 @@ def dropped_out(
 
 
 def build_reference(
-    policy: Policy, *, reference: ReferenceConfig | None, lora: LoraConfig | None
+    policy: Policy,
+    *,
+    reference: ReferenceConfig | None,
+    lora: LoraConfig | None,
+    memory: MemoryConfig | None = None,
 ) -> Reference:
     """The policy's present weights, frozen. Call it before a checkpoint is restored into the policy.
 
@@ -94,6 +123,7 @@ def build_reference(
         policy: as loaded.
         reference: the section `reference`; None for the policy's dtype and device.
         lora: the section `lora` that the policy was loaded with.
+        memory: the section `memory`; with `reference: cpu` the copy rests in the processor's memory.
 
     Raises:
         ConfigError: a `reference` section with LoRA, where it would change nothing, or a device that is not there.
@@ -108,10 +138,23 @@ def build_reference(
         return Reference(model=policy.model, device=policy.device, shared=True)
     wanted = reference or ReferenceConfig()
     device = policy.device if wanted.device is None else resolve_device(wanted.device, "reference.device")
-    model = copy.deepcopy(policy.model)
+    rests = memory is not None and memory.reference == "cpu"
+    # A copy that is to rest is made where it rests, since the device may not hold two.
+    copies = (
+        {
+            id(p): torch.nn.Parameter(p.detach().to("cpu", copy=True), requires_grad=False)
+            for p in policy.model.parameters()
+        }
+        if rests
+        else {}
+    )
+    model = copy.deepcopy(policy.model, copies)
     model.requires_grad_(False)
     model.eval()
     if wanted.dtype is not None:
         for parameter in model.parameters():
             parameter.data = parameter.data.to(_DTYPES[wanted.dtype])
-    return Reference(model=model.to(device), device=device, shared=False)
+    if rests and device.type == "cuda":
+        for parameter in model.parameters():
+            parameter.data = parameter.data.pin_memory()
+    return Reference(model=model if rests else model.to(device), device=device, shared=False, rests=rests)

@@ -50,6 +50,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "training.max_bad_steps": "from the next update on",
     "rollout.cache_megabytes": "memory and last bits only",
     "rollout.pack_weights": "speed and last bits only",
+    "memory.reference": "memory and speed only",
     "model.device": "another machine computes other last bits",
     "model.attention": "speed and last bits only",
     "distributed.*": "memory, speed and last bits only, as is the number of processes",

@@ -334,6 +334,7 @@ def _policy(inputs: Inputs) -> Policy:
         stop_tokens=config.rollout.stop_tokens,
         base=inputs.loaded.base,
         seed=config.run.seed,
+        memory=config.memory,
     )
     for rewards in (inputs.rewards, inputs.evaluation):
         rewards.decode = policy.decode
@@ -346,11 +347,12 @@ def _reference(
     """What scores with the reference, and the context in which it does; both None where beta is 0."""
     if config.objective.kl.beta == 0:
         return None, None
-    reference = build_reference(policy, reference=config.reference, lora=config.lora)
+    reference = build_reference(policy, reference=config.reference, lora=config.lora, memory=config.memory)
     if reference.model is policy.model:
         return forward, reference.weights
-    own = reference_scorer(reference, policy, forward.scorer, longest_tokens)
-    return forward_of(own, config, forward.temperature, forward.ranks), reference.weights
+    with reference.weights():  # probed where it will score
+        own = reference_scorer(reference, policy, forward.scorer, longest_tokens)
+        return forward_of(own, config, forward.temperature, forward.ranks), reference.weights
 
 
 def introduced(policy: Policy, scorer: TokenLogprobs) -> str:

@@ -166,7 +166,13 @@ def assemble(
     refuse_several("method dpo")
     if resumed is None:
         refuse(Path(config.run.dir) if config.run.dir else None, overwrite=config.run.overwrite)
-    policy = load_policy(config.model, lora=config.lora, base=inputs.loaded.base, seed=config.run.seed)
+    policy = load_policy(
+        config.model,
+        lora=config.lora,
+        base=inputs.loaded.base,
+        seed=config.run.seed,
+        memory=config.memory,
+    )
     pairs, told = encode_pairs(inputs.train, config, policy)
     notices = [*inputs.notices, *told]
     held_out: list[Pair] = []

@@ -138,6 +138,7 @@ def load_trial(loaded: LoadedConfig, rows: Sequence[Row], *, new_tokens: int) ->
         stop_tokens=config.rollout.stop_tokens,
         base=base,
         seed=config.run.seed,
+        memory=config.memory,
     )
     limit = prompt_limit(
         config.prompts, context_tokens=policy.context_tokens, new_tokens=new_tokens, model=policy.name
