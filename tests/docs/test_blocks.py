@@ -33,7 +33,9 @@ def _run(page: Path, several: list[Block], workshop: Path, folder: Path, monkeyp
 @pytest.mark.parametrize("name", PAGES)
 def test_every_block_says_what_it_is(name: str) -> None:
     assert [fault for block in blocks(PAGES[name]) if (fault := block.fault)] == []
-    indented = re.findall(r"^ {4}(?:groupwise|python|make|pip) .*$", PAGES[name].read_text(encoding="utf-8"), re.M)
+    indented = re.findall(
+        r"^ {4}(?:groupwise|python|make|pip) .*$", PAGES[name].read_text(encoding="utf-8"), re.M
+    )
     assert indented == [], "commands stand in fenced blocks, so that they are run"
 
 
