@@ -4,9 +4,9 @@ import re
 
 
 def one_sentence(completions, word, *, words: int = 12):
-    """From 0 to 1: a third each for naming the word once, for ending as one sentence, and for brevity.
+    """From 0 to 1: a third each for naming the word once, for being one sentence, and for brevity.
 
-    Nothing without the word, and no more than a third for a text of several sentences.
+    Nothing without the word, and nothing for a list, which would name it by chance.
 
     `word` is a column of the data; `words` is a setting, given in config.yaml.
     """
@@ -14,7 +14,8 @@ def one_sentence(completions, word, *, words: int = 12):
     for completion, wanted in zip(completions, word, strict=True):
         text = completion[0]["content"].strip()
         said = re.findall(r"[a-z]+", text.lower())
-        if said.count(wanted) != 1 or len(set(said)) < 4:
+        listed = text.count(",") + said.count("or") > 1
+        if said.count(wanted) != 1 or len(set(said)) < 4 or listed:
             rewards.append(0.0)
             continue
         sentence = len(re.findall(r"[.!?]", text)) == 1 and text[-1] in ".!?" and "\n" not in text

@@ -132,5 +132,5 @@ def _run_line(words: list[str], folder: Path) -> int:
     assert program == "groupwise", (
         f"{program} is not run by this test; mark the block as not run, with the reason"
     )
-    tiny = TINY if rest[0] == "train" and "--resume" not in rest else ()
-    return run([*rest, *tiny])
+    more = {"train": () if "--resume" in rest else TINY, "plan": ("rollout.max_new_tokens=200",)}
+    return run([*rest, *more.get(rest[0], ())])
