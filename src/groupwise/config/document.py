@@ -11,7 +11,7 @@ import string
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,7 @@ def _spelled(value: Any) -> str:
     return value if isinstance(value, str) else said(value)
 
 
-def _lines(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _lines(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
