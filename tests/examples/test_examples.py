@@ -12,6 +12,7 @@ import pytest
 
 from groupwise.cli.main import run
 from groupwise.records.metrics_file import read_metrics
+from tests.rollouts.vllm.stub import PROGRAM
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -40,7 +41,8 @@ TRAINED = [
     "multi_reward",
     "multi_node",
 ]
-ELSEWHERE = {"code_rewards": "test_code_rewards.py", "dpo": "test_the_pairs_train"}
+ELSEWHERE = {"code_rewards", "dpo", "vllm"}
+"""Trained by `test_code_rewards.py` and by tests of their own below."""
 
 
 def test_every_example_has_a_test_and_says_what_it_is() -> None:
@@ -53,7 +55,7 @@ def test_every_example_has_a_test_and_says_what_it_is() -> None:
         assert (ROOT / "examples" / name / "config.yaml").read_text(encoding="utf-8").startswith("# ")
 
 
-@pytest.mark.parametrize("name", [*TRAINED, "dpo"])
+@pytest.mark.parametrize("name", [*TRAINED, "dpo", "vllm"])
 def test_every_example_passes_check(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", str(ROOT / "examples" / name / "config.yaml")]) == 0
     assert f"{'pairs' if name == 'dpo' else 'prompts'} x" in capsys.readouterr().out
@@ -73,6 +75,24 @@ def test_the_pairs_train(tmp_path: Path) -> None:
     short += ["run.sinks=[]", f"run.dir={tmp_path / 'run'}"]
     assert run(["train", str(ROOT / "examples" / "dpo" / "config.yaml"), *short]) == 0
     assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_a_server_samples(overlap: int, tmp_path: Path) -> None:
+    """Started by the run, in place of vLLM's by its stand-in."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
+    python.chmod(0o755)
+    words = [
+        *SHORT,
+        f"rollout.vllm.python={python}",
+        f"rollout.overlap={overlap}",
+        f"run.dir={tmp_path / 'run'}",
+    ]
+    assert run(["train", str(ROOT / "examples" / "vllm" / "config.yaml"), *words]) == 0
+    lines = list(read_metrics(tmp_path / "run" / "metrics.jsonl"))
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    assert [line["sampler/lag_updates_mean"] for line in lines[1:]] == [0, overlap]
 
 
 @pytest.mark.long

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from groupwise.config.base import (
     Bool,
@@ -119,8 +119,8 @@ class RolloutConfig(Section):
     def _known(cls, value: str) -> str:
         if value not in ENGINES and ":" not in value:
             raise ValueError(
-                f"no engine is called {value!r}; there are {', '.join(ENGINES)}, or name your own as module:function or "
-                "file.py:function"
+                f"no engine is called {value!r}; there are {', '.join(ENGINES)}, or name your own as module:function "
+                "or file.py:function"
             )
         return value
 

@@ -216,7 +216,12 @@ def setting_of(
     wanted = config.model.precision
     rounded = held == 4 and (wanted == "bfloat16" or (wanted == "auto" and shape.weights >= _LARGE and half))
     cpu = device.kind == "cpu"
-    served = config.rollout.engine != "in_process"
+    served = config.rollout.engine == "vllm"
+    if ":" in config.rollout.engine:
+        raise ConfigError(
+            f"rollout.engine is {config.rollout.engine}, of whose memory and speed nothing is known; give "
+            "rollout.engine=in_process to plan without it"
+        )
     place, size = _reference(config, held, device)
     plain = config.lora is None and not rounded and held == 4
     return Setting(
