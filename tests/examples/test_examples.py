@@ -92,7 +92,8 @@ def test_a_server_samples(overlap: int, tmp_path: Path) -> None:
     assert run(["train", str(ROOT / "examples" / "vllm" / "config.yaml"), *words]) == 0
     lines = list(read_metrics(tmp_path / "run" / "metrics.jsonl"))
     assert [line["step"] for line in lines] == [0, 1, 2]
-    assert [line["sampler/lag_updates_mean"] for line in lines[1:]] == [0, overlap]
+    assert all(line["time/weights_seconds"] > 0 for line in lines[1:])
+    assert ("time/wait_seconds" in lines[1]) == bool(overlap)
 
 
 @pytest.mark.long

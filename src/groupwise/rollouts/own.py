@@ -38,7 +38,7 @@ class OwnEngine:
         """
         make: Callable[[Policy], Engine] = import_function(name, base=base)
         self.name = name
-        self.vocabulary: int = policy.model.get_input_embeddings().num_embeddings  # type: ignore[operator, union-attr]
+        self.vocabulary: int = policy.model.get_input_embeddings().num_embeddings
         try:
             self.own = make(policy)
         except GroupwiseError:
