@@ -23,6 +23,14 @@ def test_shares_by_hand() -> None:
             "written and checked (timed in the run as it is)": 0.015,
         }
     )
-    text = page(found, [{}, {}], {"steps": 3, "machine": "m", "source": "s"})
+    text = page(
+        found,
+        [{}, {}],
+        {
+            "steps": 3,
+            "machine": {"processor": "Some CPU", "vectors": [], "cores": 2, "memory_gb": 24.0},
+            "source": "s",
+        },
+    )
     assert "| all | 4.20% |" in text
     assert "All of it is NOT below 3% of a step." in text
