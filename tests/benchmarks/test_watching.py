@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks.watching import cost, page
 
+MACHINE = {"processor": "Some CPU", "vectors": [], "cores": 2, "memory_gb": 24.0}
+
 
 def test_shares_by_hand() -> None:
     # Steps of 10 and 20 s without: 2 % and 4 % more with (median 3 %), metrics 1 % and 1 %, lines 0.1 % and 0.3 %.
@@ -28,7 +30,7 @@ def test_shares_by_hand() -> None:
         [{}, {}],
         {
             "steps": 3,
-            "machine": {"processor": "Some CPU", "vectors": [], "cores": 2, "memory_gb": 24.0},
+            "machine": MACHINE,
             "source": "s",
         },
     )
