@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from groupwise.errors import CheckpointError, TrainingError
-from groupwise.model.lora import POLICY
 from groupwise.model.reading import quiet
 from groupwise.model.sharding import divided, divided_as, whole_on_first
 
@@ -29,6 +28,8 @@ def trained_weights(policy: Policy) -> dict[str, Tensor]:
     """What a checkpoint holds of the model: names to live tensors, each storage once."""
     if policy.lora:
         import peft
+
+        from groupwise.model.lora import POLICY  # both take seconds to import
 
         return dict(peft.get_peft_model_state_dict(policy.model, adapter_name=POLICY))
     state = policy.model.state_dict()
@@ -68,6 +69,8 @@ def write_weights(policy: Policy, folder: Path, weights: Mapping[str, Tensor] | 
 
 def write_adapter(policy: Policy, folder: Path, weights: Mapping[str, Tensor]) -> None:
     """Write a LoRA adapter as PEFT does; the arguments are those of `write_weights`, `folder` the adapter's own."""
+    from groupwise.model.lora import POLICY  # PEFT takes seconds to import
+
     model: Any = policy.model
     named = (name.rpartition(".") for name in weights)
     in_model = {f"{layer}.{POLICY}.{kind}": weights[f"{layer}.{kind}"] for layer, _, kind in named}

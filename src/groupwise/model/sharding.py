@@ -9,16 +9,18 @@ passes, whose number differs from process to process, so for these the whole mod
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,6 +60,8 @@ class Shards:
         Raises:
             RuntimeError: a parameter was left out.
         """
+        from torch.distributed.fsdp import FSDPModule, fully_shard  # a second to import
+
         layers = _layers(backbone)
         for layer in layers:
             fully_shard(layer, mesh=mesh)
@@ -74,7 +78,7 @@ class Shards:
             module.set_modules_to_backward_prefetch([before if module is not self._root else ordered[-1]])
         self.layers = len(layers)
         parameters = list(model.parameters())
-        self.tensors = sum(isinstance(p, DTensor) for p in parameters)
+        self.tensors = sum(is_divided(p) for p in parameters)
         if self.tensors != len(parameters):
             raise RuntimeError(
                 f"{len(parameters) - self.tensors} of {len(parameters)} parameters are not divided"
@@ -110,14 +114,21 @@ def _layers(backbone: torch.nn.Module) -> list[torch.nn.Module]:
     return max(lists, key=len, default=[])
 
 
+def is_divided(tensor: Tensor) -> TypeGuard[DTensor]:
+    """True when processes hold a part of a tensor each. Torch's module for them takes a second to import, and where
+    nobody has imported it there is no such tensor."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def whole(tensor: Tensor) -> Tensor:
     """A tensor as it is, or one that is divided put together again; every process of its mesh calls this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_divided(tensor) else tensor
 
 
 def whole_on_first(tensor: Tensor) -> Tensor:
     """As `whole`, but a divided tensor goes to the memory of the first process alone; the others get an empty one."""
-    if not isinstance(tensor, DTensor):
+    if not is_divided(tensor):
         return tensor
     full = whole(tensor.detach())
     return full.cpu() if dist.get_rank() == 0 else full.new_empty(0, device="cpu")
@@ -125,7 +136,7 @@ def whole_on_first(tensor: Tensor) -> Tensor:
 
 def divided(model: torch.nn.Module) -> bool:
     """True when a model's weights are divided among processes."""
-    return any(isinstance(p, DTensor) for p in model.parameters())
+    return any(is_divided(p) for p in model.parameters())
 
 
 def whole_state(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -146,7 +157,7 @@ def whole_copy(module: torch.nn.Module) -> Any:
     together = {
         id(p): torch.nn.Parameter(whole(p.detach()), requires_grad=False)
         for p in module.parameters()
-        if isinstance(p, DTensor)
+        if is_divided(p)
     }
     return copy.deepcopy(module, together)
 
@@ -156,6 +167,8 @@ def divided_as(like: Tensor, full: Tensor) -> Tensor:
 
     What the first process holds is what counts.
     """
-    if not isinstance(like, DTensor):
+    if not is_divided(like):
         return full
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(full.to(like.device), like.device_mesh, like.placements)
