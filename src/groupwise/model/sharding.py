@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Root(torch.nn.Module):
+class Root(torch.nn.Module):
     """Inside its forward pass the weights outside the layers, such as embedding and head, are together."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -61,7 +61,7 @@ class Shards:
         layers = _layers(backbone)
         for layer in layers:
             fully_shard(layer, mesh=mesh)
-        self._root = _Root(model)
+        self._root = Root(model)
         fully_shard(self._root, mesh=mesh)
         self._modules: list[Any] = [m for m in self._root.modules() if isinstance(m, FSDPModule)]
         for module in self._modules:
@@ -87,6 +87,10 @@ class Shards:
         result: T = self._root(compute, *args, **kwargs)
         return result
 
+    def backward(self, loss: Tensor) -> None:
+        """Add up the gradient of the sum over all processes of their losses; every process calls this equally often."""
+        torch.autograd.backward(loss)
+
     @contextmanager
     def gathered(self) -> Iterator[None]:
         """Inside, every process holds all weights, and computes without gradient as often as it likes."""
@@ -110,22 +114,41 @@ def _layers(backbone: torch.nn.Module) -> list[torch.nn.Module]:
     return max(lists, key=len, default=[])
 
 
+def is_zero(tensor: Tensor) -> bool:
+    """True for a parameter that DeepSpeed has divided, see `model/zero.py`."""
+    return hasattr(tensor, "ds_id")
+
+
+def is_divided(tensor: Tensor) -> bool:
+    """True for a tensor of which this process holds a part."""
+    return isinstance(tensor, DTensor) or is_zero(tensor)
+
+
+def shape_of(tensor: Tensor) -> torch.Size:
+    """The shape of a tensor, or of one that is divided when it is whole."""
+    return torch.Size(getattr(tensor, "ds_shape", tensor.shape))
+
+
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor as it is, or one that is divided put together again; every process of its mesh calls this."""
+    """A tensor as it is, or one that is divided put together again; every process that has a part of it calls this."""
+    if is_zero(tensor):
+        from groupwise.model.zero import whole_zero
+
+        return whole_zero(tensor)
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def whole_on_first(tensor: Tensor) -> Tensor:
     """As `whole`, but a divided tensor goes to the memory of the first process alone; the others get an empty one."""
-    if not isinstance(tensor, DTensor):
+    if not is_divided(tensor):
         return tensor
-    full = whole(tensor.detach())
+    full = whole(tensor).detach()
     return full.cpu() if dist.get_rank() == 0 else full.new_empty(0, device="cpu")
 
 
 def divided(model: torch.nn.Module) -> bool:
     """True when a model's weights are divided among processes."""
-    return any(isinstance(p, DTensor) for p in model.parameters())
+    return any(is_divided(p) for p in model.parameters())
 
 
 def whole_state(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -133,11 +156,16 @@ def whole_state(model: torch.nn.Module) -> dict[str, Tensor]:
 
     Every process of the mesh calls this.
     """
-    state: dict[str, Tensor] = model.state_dict()
     if not divided(model):
-        return state
+        return dict(model.state_dict())
+    return {name: whole_on_first(tensor) for name, tensor in live_state(model).items()}
+
+
+def live_state(model: torch.nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model's `state_dict` themselves, tied ones once."""
     once = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: whole_on_first(tensor) for name, tensor in state.items() if name in once}
+    state = model.state_dict(keep_vars=True)
+    return {name: tensor for name, tensor in state.items() if name in once}
 
 
 def whole_copy(module: torch.nn.Module) -> Any:
@@ -149,6 +177,17 @@ def whole_copy(module: torch.nn.Module) -> Any:
         if isinstance(p, DTensor)
     }
     return copy.deepcopy(module, together)
+
+
+@torch.no_grad()
+def put(tensor: Tensor, full: Tensor) -> None:
+    """Give a tensor new values; one that is divided keeps this process's part of them."""
+    if is_zero(tensor):
+        from groupwise.model.zero import put_zero
+
+        put_zero(tensor, full)
+    else:
+        tensor.copy_(divided_as(tensor, full))
 
 
 def divided_as(like: Tensor, full: Tensor) -> Tensor:

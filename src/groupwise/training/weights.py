@@ -54,6 +54,8 @@ class Optimizer:
             {"params": [p for p in self.parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
             {"params": [p for p in self.parameters if p.dim() < 2], "weight_decay": 0.0},
         ]
+        self.ordered = [p for group in groups for p in group["params"]]
+        """The parameters in the order of their numbers in AdamW's state."""
         self.adamw = torch.optim.AdamW(
             [group for group in groups if group["params"]],
             lr=config.learning_rate,
