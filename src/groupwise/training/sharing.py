@@ -100,14 +100,16 @@ def share_model(
     ranks.same("settings", inputs.config.model_dump_json())
     ranks.same("prompts", _digest(prompts))
     ranks.same("weights", [float(p.detach().double().sum()) for p in policy.model.parameters()])
-    if ranks.strategy != "fsdp2":
-        return []
-    shards = forward.scorer.divide(ranks.mesh(policy.device))
-    said = f"fsdp2 is in force: {shards.tensors} of {shards.tensors} parameters are DTensors, in {shards.layers} layers"
-    if reference is not None and reference.scorer is not forward.scorer and reference.device == policy.device:
-        reference.scorer.divide(ranks.mesh(policy.device))
-        said += ", those of the reference as well"
-    return [said]
+    said = []
+    if ranks.strategy == "fsdp2":
+        shards = forward.scorer.divide(ranks.mesh(policy.device))
+        count = f"{shards.tensors} of {shards.tensors} parameters"
+        said.append(f"fsdp2 is in force: {count} are DTensors, in {shards.layers} layers")
+    own = reference is not None and reference.scorer is not forward.scorer
+    if ranks.sharded and reference is not None and own and reference.device == policy.device:
+        shards = reference.scorer.divide(ranks.mesh(policy.device))
+        said.append(f"the reference is divided as well: {shards.tensors} of {shards.tensors} parameters are DTensors")
+    return said
 
 
 def optimizer_of(policy: Policy, forward: Forward, config: TrainingConfig) -> tuple[Optimizer, list[str]]:
