@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -129,5 +130,7 @@ def _deepspeed(device: torch.device) -> Any:
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     package = importlib.import_module("deepspeed")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)  # which it has just set itself
+    # It calls torch by names that torch has begun to warn of, many times a step.
+    warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
     package.init_distributed(dist_backend=None, verbose=False)
     return package

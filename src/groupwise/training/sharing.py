@@ -108,7 +108,9 @@ def share_model(
     own = reference is not None and reference.scorer is not forward.scorer
     if ranks.sharded and reference is not None and own and reference.device == policy.device:
         shards = reference.scorer.divide(ranks.mesh(policy.device))
-        said.append(f"the reference is divided as well: {shards.tensors} of {shards.tensors} parameters are DTensors")
+        said.append(
+            f"the reference is divided as well: {shards.tensors} of {shards.tensors} parameters are DTensors"
+        )
     return said
 
 
