@@ -70,7 +70,7 @@ test: install
 test-long: install
 	$(TEST_ENV) $(BIN)/python -m pytest -m long $(SPREAD)
 
-# Against a real vLLM server on the CPU, in an environment of its own; in minutes.
+# Against a real vLLM server on the CPU, in an environment of its own; about ten minutes.
 test-vllm: install venv-vllm
 	GROUPWISE_VLLM=$(VLLM_VENV) $(TEST_ENV) $(BIN)/python -m pytest -m vllm tests/end_to_end/test_vllm.py
 
