@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from groupwise.config.distributed import DistributedConfig
 from groupwise.errors import ConfigError
+from groupwise.records.metrics_file import read_metrics
 from groupwise.training.distributed import join
 from tests.training.ranks import errors, together, tree
 from tests.training.test_distributed import same_metrics
@@ -100,6 +101,39 @@ def test_two_processes_train_as_one_and_go_on_as_another_number(tmp_path: Path) 
         trained(tmp_path / f"p4{first[1]}", second[0], again, zero=second[1] == "zero3")
         same_metrics(folder, one)
         same_model(folder, one)
+
+
+def train_spoilt(config: dict[str, Any]) -> None:
+    """Train, and let one gradient of one process hold what is not a number."""
+    import os
+
+    import groupwise
+    from groupwise.model.zero import ZeroShards
+    from tests.training.ranks import ROWS, share_of_vowels
+
+    backward, made = ZeroShards.backward, [0]
+
+    def spoiling(self: ZeroShards, loss: torch.Tensor) -> None:
+        made[0] += 1
+        spoilt = made[0] == 3 and os.environ["RANK"] == "1"
+        backward(self, loss * float("nan") if spoilt else loss)
+
+    ZeroShards.backward = spoiling  # type: ignore[method-assign]
+    groupwise.train(config, rewards=[share_of_vowels], train=ROWS)
+
+
+@needs_deepspeed
+@pytest.mark.long
+def test_an_update_that_is_not_finite_is_left_out_and_the_weights_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    config = tree(folder, distributed=ZERO, training={"steps": 3}, objective={"kl": {"beta": 0.0}})
+    assert together(2, train_spoilt, config, place=tmp_path, seconds=200) == [0, 0], errors(tmp_path)
+    lines = read_metrics(folder / "metrics.jsonl")
+    assert sum(line["training/skipped_updates"] for line in lines) == 1
+    assert lines[-1]["training/updates"] == 3 * 2 - 1
+    assert "embed_tokens.weight" in (folder / "health.jsonl").read_text()
+    for tensor in load_file(folder / "model" / "model.safetensors").values():
+        assert bool(tensor.isfinite().all())
 
 
 def test_without_deepspeed_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
