@@ -69,7 +69,7 @@ MISFITS = [
         "rollouts are of weights one step old",
     ),
     ({"rollout": {"engine": "vllm", "vllm": {"base_url": "node7:8000"}}}, "is not an address"),
-    ({"rollout": {"engine": "vllm", "vllm": {"base_url": "http://me:secret@a"}}}, "user name or password"),
+    ({"rollout": {"engine": "vllm", "vllm": {"base_url": "http://me@node7:8000"}}}, "user name or password"),
     (
         {"rollout": {"engine": "vllm", "vllm": {"base_url": "http://a:80", "port": 81}}},
         "port is of a server that the run starts",

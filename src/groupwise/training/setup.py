@@ -269,8 +269,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     reference_forward, reference_weights = _reference(config, policy, forward, longest)
     critic = value_trainer(inputs, policy, scorer, notices, steps=steps, longest_tokens=longest, ranks=ranks)
     notices += share_model(ranks, inputs, policy, prompts, forward, reference_forward)
-    optimizer, said = optimizer_of(policy, forward, config.training)
-    notices += said
+    optimizer = optimizer_of(policy, forward, config.training, notices)
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
     recorder = _recorder(inputs, steps, notices, console, resumed, ranks)
     run = Run(

@@ -114,25 +114,24 @@ def share_model(
     return said
 
 
-def optimizer_of(policy: Policy, forward: Forward, config: TrainingConfig) -> tuple[Optimizer, list[str]]:
+def optimizer_of(policy: Policy, forward: Forward, config: TrainingConfig, notices: list[str]) -> Optimizer:
     """The optimiser of the policy's weights, which with zero3 are divided together with it.
 
     Args:
         policy: as `share_model` left it.
         forward: scores with the policy.
         config: its settings.
-
-    Returns:
-        The optimiser, and what people should know: what is really divided.
+        notices: told what is really divided.
     """
     own = Optimizer(policy.model, config)
     if forward.ranks.strategy != "zero3":
-        return own, []
+        return own
     from groupwise.training.zero import ZeroOptimizer  # DeepSpeed, which is an extra
 
     shards = forward.scorer.divide_by_zero(own.adamw)
-    said = f"zero3 is in force: {shards.tensors} of {shards.tensors} parameters are divided by DeepSpeed"
-    return ZeroOptimizer(own, shards), [said]
+    count = f"{shards.tensors} of {shards.tensors} parameters"
+    notices.append(f"zero3 is in force: {count} are divided by DeepSpeed")
+    return ZeroOptimizer(own, shards)
 
 
 def _digest(prompts: Sequence[Prompt]) -> str:

@@ -85,7 +85,7 @@ class ZeroOptimizer(Optimizer):
             for number, p in enumerate(self._ordered):
                 full = {key: self._utils.safe_get_full_optimizer_state(p, key) for key in _MOMENTS}
                 first = dist.get_rank() == 0
-                moments[number] = {"step": step} | {
+                moments[number] = {"step": step.clone()} | {
                     key: value.cpu() if first else value.new_empty(0) for key, value in full.items()
                 }
         return {"moments": moments, "shapes": self._shapes}
