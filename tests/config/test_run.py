@@ -61,7 +61,10 @@ MISFITS = [
         {"distributed": {"strategy": "zero3"}, "training": {"compile": True}},
         "(distributed.strategy is zero3); turn one of the two off",
     ),
-    ({"rollout": {"engine": "vllm", "cache_megabytes": 99}}, "is of sampling with the policy itself"),
+    (
+        {"rollout": {"engine": "vllm", "cache_megabytes": 99}},
+        "is of the engine in_process, but rollout.engine is vllm",
+    ),
     ({"rollout": {"vllm": {}}}, "rollout.vllm is set, but rollout.engine is in_process"),
     ({"rollout": {"overlap": 1}}, "samples from the very weights that are being trained"),
     (
