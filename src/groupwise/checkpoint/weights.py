@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from groupwise.errors import CheckpointError, TrainingError
 from groupwise.model.reading import quiet
-from groupwise.model.sharding import divided, divided_as, whole_on_first
+from groupwise.model.sharding import divided, live_state, put, shape_of, whole_on_first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,11 +32,9 @@ def trained_weights(policy: Policy) -> dict[str, Tensor]:
         from groupwise.model.lora import POLICY  # both take seconds to import
 
         return dict(peft.get_peft_model_state_dict(policy.model, adapter_name=POLICY))
-    state = policy.model.state_dict()
     if divided(policy.model):  # what a process holds of a tensor may be empty, and says nothing
-        own = {*dict(policy.model.named_parameters()), *dict(policy.model.named_buffers())}
-        return {name: tensor for name, tensor in state.items() if name in own}
-    return dict(_once(state))
+        return live_state(policy.model)
+    return dict(_once(policy.model.state_dict()))
 
 
 def whole_weights(policy: Policy) -> dict[str, Tensor]:
@@ -98,9 +96,8 @@ def read_weights(policy: Policy, folder: Path) -> None:
     saved = load_file(place)
     own = trained_weights(policy)
     _refuse_other(saved, own, folder, policy.name)
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(divided_as(tensor, saved[name]))
+    for name, tensor in own.items():
+        put(tensor, saved[name])
 
 
 @torch.no_grad()
@@ -134,8 +131,8 @@ def _refuse_other(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], folder
                 f"the checkpoint {folder} is of another model: {where} has no weights {key}; resume with the model "
                 "that the run was started with"
             )
-        if saved[key].shape != own[key].shape or saved[key].dtype != own[key].dtype:
-            theirs, ours = (f"{list(each[key].shape)} in {each[key].dtype}" for each in (saved, own))
+        if saved[key].shape != shape_of(own[key]) or saved[key].dtype != own[key].dtype:
+            theirs, ours = (f"{list(shape_of(each[key]))} in {each[key].dtype}" for each in (saved, own))
             raise CheckpointError(
                 f"the checkpoint {folder} is of another model: its {key} is {theirs}, that of {name} {ours}; resume "
                 "with the model that the run was started with"
