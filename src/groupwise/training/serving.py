@@ -1,4 +1,4 @@
-"""The engine of a run: the policy itself, or a vLLM server that is given its weights."""
+"""The engine of a run: the policy itself, a vLLM server that is given its weights, or the user's own."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from groupwise.config import RunConfig
 from groupwise.config.serving import VllmConfig
 from groupwise.errors import ConfigError
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.model.lora import POLICY, base_weights
 from groupwise.model.reading import quiet
 from groupwise.model.sharding import whole_state
 from groupwise.rollouts.engine import Engine
 from groupwise.rollouts.in_process import InProcessEngine
+from groupwise.rollouts.own import OwnEngine
 from groupwise.rollouts.vllm.engine import Server, VllmEngine
 from groupwise.rollouts.vllm.handover import Handover
 from groupwise.rollouts.vllm.server import Given, Started, server_command
@@ -54,6 +54,7 @@ def engine_of(
 
     Raises:
         ConfigError: the interpreter or the folder for weights is not there.
+        EngineError: an engine of the user's could not be made.
     """
     own: Engine
     if config.rollout.overlap and not ranks.alone:
@@ -62,6 +63,8 @@ def engine_of(
         )
     if config.rollout.engine == "vllm":
         own = vllm_engine(config, policy, ranks, base=base)
+    elif ":" in config.rollout.engine:
+        own = OwnEngine(config.rollout.engine, policy, base=base)
     else:
         own = InProcessEngine(
             policy,
@@ -132,6 +135,8 @@ def write_whole(policy: Policy, folder: Path, *, by: Callable[[Callable[[], None
 
 def write_base(policy: Policy, folder: Path, *, by: Callable[[Callable[[], None]], None]) -> None:
     """As `write_whole`, the weights that an adapter is on, without it."""
+    from groupwise.model.lora import base_weights  # PEFT takes seconds to import
+
     weights = base_weights(policy.model)
     by(lambda: _saved(policy, policy.model.get_base_model(), folder, weights))
 
@@ -164,6 +169,8 @@ def _started(
     dtype = str(policy.precision or next(policy.model.parameters()).dtype).removeprefix("torch.")
     rank: int | None = None
     if policy.lora:
+        from groupwise.model.lora import POLICY
+
         peft_config: Any = policy.model.peft_config[POLICY]
         rank = int(peft_config.r)
 
