@@ -165,3 +165,27 @@ def test_a_table_with_an_image_or_two_columns_of_one_name_is_told(tmp_path: Path
         writer.write_table(twice)
     with pytest.raises(DataError, match="two columns are called 'x'"):
         read_rows(tmp_path / "b.arrow")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64())),
+            "column 'x': .* duplicate keys .*'k'.*; write it otherwise",
+        ),
+        (
+            pa.array([datetime.datetime(2026, 1, 1)], pa.timestamp("us", tz="Nowhere/X")),
+            "column 'x': .*Nowhere/X.*; write it otherwise",
+        ),
+        (pa.array([10**14], pa.timestamp("s")), "column 'x': .*; write it otherwise"),
+        (pa.array([float("inf")]), ":0, column 'x' holds inf, which is no JSON number; write null, or text"),
+    ],
+    ids=["a key twice", "a time zone", "a year", "infinity"],
+)
+def test_a_value_that_no_record_can_keep_is_told_with_its_column(
+    tmp_path: Path, values: Any, said: str
+) -> None:
+    pq.write_table(pa.table({"prompt": ["a"], "x": values}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=said):
+        read_rows(tmp_path / "a.parquet")

@@ -26,7 +26,8 @@ Rows = list[tuple[dict[str, Any], int | None]]
 
 _KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
 _BOM = b"\xef\xbb\xbf"
-_LONGEST_FIELD = 2**31 - 1
+LONGEST_FIELD = 2**31 - 1
+"""Characters of a field of CSV; the module's own limit is 128 kB, less than some prompts."""
 
 
 def parse(content: bytes, ending: str, source: str) -> Rows:
@@ -134,18 +135,30 @@ def of_table(table: pa.Table, source: str) -> Rows:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{source}: two columns are called {twice!r}; rename one")
-    rows = table.to_pylist(maps_as_pydicts="strict")
-    return [
-        ({name: plain(value, f"{source}:{index}, column {name!r}") for name, value in row.items()}, None)
-        for index, row in enumerate(rows)
-    ]
+    columns = [_values(table, name, source) for name in names]
+    return [(dict(zip(names, row, strict=True)), None) for row in zip(*columns, strict=True)]
+
+
+def _values(table: pa.Table, name: str, source: str) -> list[Any]:
+    """A column's values as plain ones."""
+    try:
+        values = table.column(name).to_pylist(maps_as_pydicts="strict")
+    except (
+        ArithmeticError,
+        LookupError,
+        ValueError,
+    ) as error:  # a key twice, an unknown time zone, the year 10000
+        raise DataError(
+            f"{source}, column {name!r}: {str(error.args[0]).rstrip('.'):.200}; write it otherwise, for example as text"
+        ) from None
+    return [plain(value, f"{source}:{index}, column {name!r}") for index, value in enumerate(values)]
 
 
 def plain(value: Any, place: str) -> Any:
     """A value of a table or a function as a plain one: dates as ISO text, decimals as text, NaN as None.
 
     Raises:
-        DataError: bytes that are no text, or an object that is not data; says where.
+        DataError: bytes that are no text, an infinite number, or an object that is not data; says where.
     """
     if value is None or isinstance(value, str | bool):
         return value
@@ -156,6 +169,8 @@ def plain(value: Any, place: str) -> Any:
     if isinstance(value, int):
         return value
     if isinstance(value, float):
+        if math.isinf(value):
+            raise DataError(f"{place} holds {value}, which is no JSON number; write null, or text")
         return None if math.isnan(value) else value
     if isinstance(value, Mapping):
         return {str(key): plain(inner, place) for key, inner in value.items()}
@@ -184,7 +199,7 @@ def _separated(content: bytes, source: str, separator: str) -> Rows:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise DataError(f"{source} line {line}: not UTF-8; save the file as UTF-8") from None
-    csv.field_size_limit(_LONGEST_FIELD)  # the module's own limit is 128 kB, less than some prompts
+    csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         return list(_records(reader, source))
