@@ -30,7 +30,11 @@ def evaluate(
     settings: Annotated[list[str] | None, SETTINGS] = None,
     model: Annotated[str | None, MODEL] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Other prompts than prompts.held_out, a JSONL file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Other prompts than prompts.held_out: a file of rows, such as .jsonl or .parquet.",
+        ),
     ] = None,
     k: Annotated[str | None, _K] = None,
     temperature: Annotated[

@@ -53,7 +53,7 @@ def export(
     from groupwise.errors import ConfigError
     from groupwise.workbench import rate as sheet
 
-    if len(set(sources)) < len(sources):
+    if len({Path(source).resolve() for source in sources}) < len(sources):
         raise ConfigError("a source is named twice; name each model once")
     answered = {source: _responses(source, data) for source in sources}
     asked = sheet.QUESTION if question is None else question

@@ -47,7 +47,7 @@ def read_sources(sources: Sequence[SourceConfig], base: Path) -> Read:
     files: dict[str, Path] = {}
     made: dict[str, list[Row]] = {}
     for source in sources:
-        found = _first(_renamed(_rows_of(source, base), source), source)
+        found = _renamed(_rows_of(source, base), source)[: source.rows]
         if _is_file(source, base):
             files[source.called] = base / source.source
         else:
@@ -84,10 +84,6 @@ def _rows_of(source: SourceConfig, base: Path) -> list[Row]:
     if not made:
         raise DataError(f"{source.called}: there are no rows")
     return made
-
-
-def _first(rows: list[Row], source: SourceConfig) -> list[Row]:
-    return rows[: source.rows]
 
 
 def _renamed(rows: list[Row], source: SourceConfig) -> list[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
@@ -10,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -228,11 +228,11 @@ def write(found: Comparison, folder: Path) -> None:
         "curves.svg": drawn(found),
     }
     for name, text in texts.items():
-        replace_file(folder / name, functools.partial(_put, text))
+        replace_file(folder / name, partial(_put, text.encode()))
 
 
-def _put(text: str, file: BinaryIO) -> None:
-    file.write(text.encode())
+def _put(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
 
 
 def drawn(found: Comparison) -> str:
