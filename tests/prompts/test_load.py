@@ -63,6 +63,16 @@ def test_blank_lines_are_no_rows_but_count_as_lines(tmp_path: Path) -> None:
     ]
 
 
+def test_a_header_and_a_field_of_several_lines_are_no_blank_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('\nprompt,gold\n"one\ntwo",1\n\n,\nthree,2\n\n')
+    rows = read_rows(path)
+    # A row of empty fields is blank, too.
+    assert [(row.line, row.blank_lines) for row in rows] == [(3, 1), (7, 3)]
+    path.write_text("prompt,gold\none,1\ntwo,2\n")
+    assert [(row.line, row.blank_lines) for row in read_rows(path)] == [(2, 0), (3, 0)]
+
+
 def test_values_keep_their_types(tmp_path: Path) -> None:
     (row,) = read_rows(
         write(tmp_path, '{"prompt": "a", "gold": 1, "share": 1.0, "none": null, "list": [1, {"a": 2}]}')

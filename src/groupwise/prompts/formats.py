@@ -14,15 +14,24 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from groupwise.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Rows = list[tuple[dict[str, Any], int | None]]
-"""Columns, and the 1-based line of a text file; None where a form has no lines."""
+
+class Record(NamedTuple):
+    """One row as it stands in a file."""
+
+    columns: dict[str, Any]
+    """Names to values."""
+    line: int | None = None
+    """1-based line of a text file at which it begins; None where a form has no lines."""
+    blank_lines: int = 0
+    """How many blank lines stand before it in the file."""
+
 
 _KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
 _BOM = b"\xef\xbb\xbf"
@@ -30,7 +39,7 @@ LONGEST_FIELD = 2**31 - 1
 """Characters of a field of CSV; the module's own limit is 128 kB, less than some prompts."""
 
 
-def parse(content: bytes, ending: str, source: str) -> Rows:
+def parse(content: bytes, ending: str, source: str) -> list[Record]:
     """The rows in the bytes of a file.
 
     `.jsonl` has one JSON object per line; lines end at `\\n` only (a trailing `\\r` is white space to JSON), so
@@ -53,17 +62,18 @@ def parse(content: bytes, ending: str, source: str) -> Rows:
     return rows
 
 
-def of_jsonl(content: bytes, source: str) -> Rows:
+def of_jsonl(content: bytes, source: str) -> list[Record]:
     """See `parse`."""
     _refuse_utf16(content, source)
-    rows: Rows = []
+    rows: list[Record] = []
     for number, line in enumerate(content.removeprefix(_BOM).split(b"\n"), start=1):
         if line.strip():
-            rows.append((_object_of(line, f"{source} line {number}"), number))
+            columns = _object_of(line, f"{source} line {number}")
+            rows.append(Record(columns, number, blank_lines=number - 1 - len(rows)))
     return rows
 
 
-def of_json(content: bytes, source: str) -> Rows:
+def of_json(content: bytes, source: str) -> list[Record]:
     """See `parse`."""
     _refuse_utf16(content, source)
     if not content.strip():
@@ -83,20 +93,20 @@ def of_json(content: bytes, source: str) -> Rows:
         if not isinstance(item, dict):
             kind = _KINDS.get(type(item), "a number")
             raise DataError(f"{source}: entry {number} of the list is {kind}, not an object")
-    return [(item, None) for item in value]
+    return [Record(item) for item in value]
 
 
-def of_csv(content: bytes, source: str) -> Rows:
+def of_csv(content: bytes, source: str) -> list[Record]:
     """See `parse`."""
     return _separated(content, source, ",")
 
 
-def of_tsv(content: bytes, source: str) -> Rows:
+def of_tsv(content: bytes, source: str) -> list[Record]:
     """See `parse`."""
     return _separated(content, source, "\t")
 
 
-def of_parquet(content: bytes, source: str) -> Rows:
+def of_parquet(content: bytes, source: str) -> list[Record]:
     """See `parse`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -107,7 +117,7 @@ def of_parquet(content: bytes, source: str) -> Rows:
         raise DataError(f"{source}: not readable as Parquet: {_first_line(error)}") from None
 
 
-def of_arrow(content: bytes, source: str) -> Rows:
+def of_arrow(content: bytes, source: str) -> list[Record]:
     """See `parse`: the file form (Feather 2) or the stream form, in which `datasets` writes."""
     import pyarrow as pa
 
@@ -123,7 +133,7 @@ def of_arrow(content: bytes, source: str) -> Rows:
     return of_table(table, source)
 
 
-def of_table(table: pa.Table, source: str) -> Rows:
+def of_table(table: pa.Table, source: str) -> list[Record]:
     """Rows of a table, its values as plain ones.
 
     Whole numbers stay whole beside nulls, and a field that a row's record lacks is None.
@@ -136,7 +146,7 @@ def of_table(table: pa.Table, source: str) -> Rows:
     if twice is not None:
         raise DataError(f"{source}: two columns are called {twice!r}; rename one")
     columns = [_values(table, name, source) for name in names]
-    return [(dict(zip(names, row, strict=True)), None) for row in zip(*columns, strict=True)]
+    return [Record(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
 
 
 def _values(table: pa.Table, name: str, source: str) -> list[Any]:
@@ -192,7 +202,7 @@ def plain(value: Any, place: str) -> Any:
     )
 
 
-def _separated(content: bytes, source: str, separator: str) -> Rows:
+def _separated(content: bytes, source: str, separator: str) -> list[Record]:
     _refuse_utf16(content, source)
     try:
         text = content.removeprefix(_BOM).decode("utf-8")
@@ -207,10 +217,13 @@ def _separated(content: bytes, source: str, separator: str) -> Rows:
         raise DataError(f'{source} line {reader.line_num}: {error}; quote fields as in "a, b"') from None
 
 
-def _records(reader: Any, source: str) -> Iterator[tuple[dict[str, Any], int | None]]:
+def _records(reader: Any, source: str) -> Iterator[Record]:
     names: list[str] = []
+    line, blank_lines = 1, 0
     for fields in reader:
+        begins, line = line, reader.line_num + 1
         if not any(field.strip() for field in fields):
+            blank_lines += 1
             continue
         if not names:
             names = [field.strip() for field in fields]
@@ -229,7 +242,8 @@ def _records(reader: Any, source: str) -> Iterator[tuple[dict[str, Any], int | N
                 f"{source} line {reader.line_num}: {len(fields)} fields, but there are {len(names)} columns "
                 f"({', '.join(names)}); a field with the separator in it stands in quotes"
             )
-        yield {name: field or None for name, field in zip(names, fields, strict=True)}, reader.line_num
+        columns = {name: field or None for name, field in zip(names, fields, strict=True)}
+        yield Record(columns, begins, blank_lines)
 
 
 def _refuse_utf16(content: bytes, source: str) -> None:
@@ -318,7 +332,7 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"not JSON: {word} is no JSON number; write null for a missing value")
 
 
-_READERS: dict[str, Callable[[bytes, str], Rows]] = {
+_READERS: dict[str, Callable[[bytes, str], list[Record]]] = {
     ".jsonl": of_jsonl,
     ".json": of_json,
     ".csv": of_csv,

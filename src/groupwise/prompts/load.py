@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from groupwise.config.prompts import PromptsConfig
 
 ENDINGS = ", ".join(FILE_ENDINGS)
+_TEXTS = " (in .csv and .tsv every value is text: take .jsonl or .parquet)"
 _USUAL_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "input", "messages", "text")
 _PAIR = ("user", "assistant")
 _OTHER_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
@@ -36,6 +37,8 @@ class Row:
     """Column names to values."""
     line: int | None = None
     """1-based line of the file, blank lines counted; None for rows from Python."""
+    blank_lines: int = 0
+    """Blank lines of the file before it, which are not rows."""
 
     @property
     def id(self) -> str:
@@ -73,8 +76,8 @@ def read_rows(path: Path, *, source: str | None = None) -> list[Row]:
         shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
         raise DataError(f"{shown!r} cannot be read: {reason}; name a file of rows ({ENDINGS})") from None
     return [
-        Row(source=source, index=index, columns=columns, line=line)
-        for index, (columns, line) in enumerate(parse(content, path.suffix.lower(), source))
+        Row(source=source, index=index, **record._asdict())
+        for index, record in enumerate(parse(content, path.suffix.lower(), source))
     ]
 
 
@@ -263,7 +266,8 @@ def _history_complaint(row: Row, config: PromptsConfig) -> str | None:
         return None
     place = f"the history (column {name!r})"
     if not isinstance(value, list | tuple):
-        return f"{place} is of type {type(value).__name__}; it is a list of messages or of pairs"
+        hint = _TEXTS if isinstance(value, str) else ""
+        return f"{place} is of type {type(value).__name__}; it is a list of messages or of pairs{hint}"
     if not isinstance(row.columns[config.columns.prompt], str):
         return f"{place} stands beside messages; put its turns in front of them, and null there"
     for number, item in enumerate(value, start=1):
@@ -284,7 +288,10 @@ def _limit_complaint(row: Row, config: PromptsConfig, longest_response: int | No
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        return f"the limit on new tokens (column {name!r}) is {value!r:.60}; it is a whole number from 1 on, or null"
+        return (
+            f"the limit on new tokens (column {name!r}) is {value!r:.60}; it is a whole number from 1 on, or null"
+            f"{_TEXTS if isinstance(value, str) else ''}"
+        )
     if longest_response is not None and value > longest_response:
         return (
             f"the limit on new tokens (column {name!r}) is {value}, more than rollout.max_new_tokens, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -115,11 +115,8 @@ def _renamed(rows: list[Row], source: SourceConfig) -> list[Row]:
             f"{source.called}: add gives the column {twice!r}, which rows have already; name another"
         )
     return [
-        Row(
-            source=row.source,
-            index=row.index,
-            line=row.line,
-            columns={ours.get(name, name): value for name, value in row.columns.items()} | source.add,
+        replace(
+            row, columns={ours.get(name, name): value for name, value in row.columns.items()} | source.add
         )
         for row in rows
     ]
@@ -217,7 +214,7 @@ def _saved(source: SourceConfig, folder: Path) -> list[dict[str, Any]]:
             raise DataError(
                 f"{source.called}: {entry['filename']} cannot be read: {error.strerror}"
             ) from None
-        rows += [columns for columns, _ in of_arrow(content, f"{source.called}/{entry['filename']}")]
+        rows += [record.columns for record in of_arrow(content, f"{source.called}/{entry['filename']}")]
     return rows
 
 
@@ -255,7 +252,5 @@ def _hub(source: SourceConfig) -> list[dict[str, Any]]:
             f"{source.source}: there is no such file or folder here, and the hub did not give it: {raised(error)}; "
             "mend the path, or the name, subset and network (HF_HUB_OFFLINE must not be 1)"
         ) from None
-    return [
-        columns
-        for columns, _ in of_table(found[_split(source, list(found))].with_format("arrow")[:], source.called)
-    ]
+    table = found[_split(source, list(found))].with_format("arrow")[:]
+    return [record.columns for record in of_table(table, source.called)]
