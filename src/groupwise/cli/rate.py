@@ -102,7 +102,7 @@ def _responses(source: str, data: Path | None) -> list[Answered]:
     from groupwise.workbench.rate import Answered, readable, responses_in
     from groupwise.workbench.trial import open_source
 
-    if Path(source).suffix == ".json":
+    if Path(source).suffix.lower() == ".json":
         return responses_in(Path(source))
     found = evaluate_model(open_source(source), data)
     return [

@@ -78,7 +78,7 @@ def _is_model(path: Path) -> bool:
     """A model's folder or file, or a name that can only be a model's."""
     if path.is_dir():
         return (path / "config.json").is_file() and not (path / "config.yaml").is_file()
-    return path.suffix == ".gguf" or (not path.exists() and path.suffix not in (".yaml", ".yml"))
+    return path.suffix.lower() == ".gguf" or (not path.exists() and path.suffix not in (".yaml", ".yml"))
 
 
 def model_words(model: str) -> list[str]:
