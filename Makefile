@@ -1,4 +1,4 @@
-# make install | demo | first-run | bench | parity | test | test-long | check | format | lint | types | proof | clean
+# make install | demo | first-run | bench | parity | test | test-long | test-vllm | check | format | lint | types | proof | clean
 # Needs Python 3.11 or newer and nothing else. Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ PARTS ?=
 SEEDS ?= 0 1 2 3 4 5 6 7 8 9
 KILLS ?= 200
 
-.PHONY: install demo test test-long check format lint types docs first-run bench parity venv-trl venv-vllm proof proof-kills proof-learning clean
+.PHONY: install demo test test-long test-vllm check format lint types docs first-run bench parity venv-trl venv-vllm proof proof-kills proof-learning clean
 
 install: $(INSTALLED)
 
@@ -69,6 +69,10 @@ test: install
 
 test-long: install
 	$(TEST_ENV) $(BIN)/python -m pytest -m long $(SPREAD)
+
+# Against a real vLLM server on the CPU, in an environment of its own; in minutes.
+test-vllm: install venv-vllm
+	GROUPWISE_VLLM=$(VLLM_VENV) $(TEST_ENV) $(BIN)/python -m pytest -m vllm tests/end_to_end/test_vllm.py
 
 check: install
 	$(BIN)/ruff format --check .

@@ -36,6 +36,7 @@ PARTS: dict[str, list[list[str]]] = {
     ],
     "scaling": [["scaling"]],
     "plan": [["plan"]],
+    "overlap": [["overlap"]],
     "real_run": [["real_run"], ["real_run", *_BFLOAT16]],
 }
 

@@ -65,6 +65,23 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
             ("kl.reference_dropout", 0.1, {}),
         )
     },
+    "rollout.engine": ("vllm", {}),
+    "rollout.overlap": (1, {"rollout": {"engine": "vllm"}}),
+    **{
+        f"rollout.vllm.{key}": (value, {"rollout": {"engine": "vllm"}})
+        for key, value in (
+            ("base_url", "http://localhost:8000"),
+            ("python", "/opt/vllm/bin/python"),
+            ("arguments", ["--tensor-parallel-size=2"]),
+            ("port", 8123),
+            ("start_seconds", 60.0),
+            ("restarts", 1),
+            ("timeout_seconds", 60.0),
+            ("retry_seconds", 60.0),
+            ("concurrency", 8),
+            ("weights_dir", "/shared/weights"),
+        )
+    },
     "rollout.confidence.threshold": (0.8, {}),
     "rollout.confidence.redraws": (3, {}),
     "rollout.max_redraws": (4, {}),
@@ -225,7 +242,7 @@ OTHER |= {
     for key, given in OTHER.items()
     if key.startswith("rewards.") and not key.endswith(("normalise", "smoothing", "schedule"))
 }
-ONLY_ONE = {"rollout.engine", "prompts.held_out.weight"}
+ONLY_ONE = {"prompts.held_out.weight"}
 """Settings with a single choice so far."""
 
 
@@ -278,6 +295,7 @@ def test_every_setting_can_be_set_is_kept_and_knows_its_origin(key: str) -> None
                     "lora",
                     "rollout.temperature_schedule",
                     "rollout.confidence",
+                    "rollout.vllm",
                 ),
                 *("prompts.curriculum", "prompts.train.", "prompts.held_out."),
                 *("objective.filter", "objective.teaching"),

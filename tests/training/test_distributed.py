@@ -99,6 +99,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_two_ranks_train_as_one(strategy: str, alone: Callable[..., Path], tmp_path: Path) -> None:
+    # Case j03.
     one = alone()
     several = trained(tmp_path, 2, distributed={"strategy": strategy})
     assert compare(several, one, 2) <= GRADIENT
@@ -136,6 +137,7 @@ RUNS = [
 def test_four_ranks_train_as_one(
     variant: str, strategy: str, alone: Callable[..., Path], tmp_path: Path
 ) -> None:
+    # Case j04: ranks with unequal numbers of values of unequal length, and with none, have the metrics of one process.
     one = alone(**VARIANTS[variant])
     several = trained(tmp_path, 4, **VARIANTS[variant], distributed={"strategy": strategy})
     compare(several, one, 4, tolerance=ROUNDED)

@@ -9,7 +9,8 @@ import pytest
 from groupwise.health.metric import values
 from groupwise.records import Group, Prompt, Rollout, StopReason, TrainingGroup, Verdict
 from groupwise.records.nouns import NONE_APPLIES
-from groupwise.training.measure import measure
+from groupwise.training.measure import measure, of_correction
+from tests.training.test_batch import row
 
 
 def rollout(ids: list[int], index: int, *, truncated: bool = False) -> Rollout:
@@ -54,6 +55,21 @@ def judged(
         old_logprobs_GT=tuple(r.sampler_logprobs_T for r in group.rollouts_G),
         reference_logprobs_GT=None,
     )
+
+
+def test_what_importance_weights_leave_by_hand() -> None:
+    """Weights 1, 0.5 and 2, and one that is not trained: (3.5)^2 / (3 x (1 + 0.25 + 4)) = 12.25 / 15.75 = 7/9."""
+    plain = row(0, 1)
+    weighted = [
+        replace(plain, correction_T=np.array([1.0], dtype=np.float32)),
+        replace(row(0, 3, trainable=[True, False, True]), correction_T=np.array([0.5, 9.0, 2.0], np.float32)),
+    ]
+    assert of_correction(weighted)["sampler/effective_fraction"].value == pytest.approx(7 / 9)
+    alike = [replace(plain, correction_T=np.array([0.3], dtype=np.float32))] * 4
+    assert of_correction(alike)["sampler/effective_fraction"].value == pytest.approx(1)
+    nothing = [replace(plain, correction_T=np.array([0.0], dtype=np.float32))]
+    assert of_correction(nothing)["sampler/effective_fraction"].value == 0
+    assert of_correction([plain]) == of_correction([]) == {}
 
 
 def test_a_batch_by_hand() -> None:

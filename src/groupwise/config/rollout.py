@@ -15,6 +15,7 @@ from groupwise.config.base import (
     Section,
     Text,
 )
+from groupwise.config.serving import VllmConfig
 
 _COLDEST, _HOTTEST = 1e-3, 1e3
 
@@ -58,8 +59,18 @@ class ConfidenceConfig(Section):
 class RolloutConfig(Section):
     """Sampling. Only these settings apply: a model folder's own generation defaults are not used."""
 
-    engine: Literal["in_process"] = Field(
-        default="in_process", description="What samples: the policy itself."
+    engine: Literal["in_process", "vllm"] = Field(
+        default="in_process",
+        description="What samples: `in_process`, the policy itself; `vllm`, a server that is given the weights after "
+        "each update.",
+    )
+    vllm: VllmConfig | None = Field(
+        default=None, description="The server of engine vllm; null: the run starts one."
+    )
+    overlap: Annotated[NonNegativeInt, Field(le=1)] = Field(
+        default=0,
+        description="Batches sampled ahead: 1 samples the next batch while this one is trained, with weights that are "
+        "one step old, which importance weights make up for; 0: one after the other.",
     )
     prompts_per_step: PositiveInt = Field(default=8, description="Prompts in a batch.")
     group_size: PositiveInt = Field(default=8, description="Rollouts per prompt.")

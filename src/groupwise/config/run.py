@@ -114,6 +114,7 @@ class RunConfig(Section):
             self._quantised,
             self._reference_memory,
             self._rewards,
+            self._engine,
             self._old,
             self._teaching,
             self._lengths,
@@ -265,6 +266,37 @@ class RunConfig(Section):
                     f"{key}: the label {twice!r} is given twice; each part needs a name of its own"
                 )
 
+    def _engine(self) -> None:
+        rollout = self.rollout
+        if rollout.engine == "vllm":
+            idle = next(
+                (key for key in ("rollout.cache_megabytes", "rollout.pack_weights") if _changed(self, key)),
+                None,
+            )
+            if idle is not None:
+                raise ValueError(
+                    f"{idle} is of sampling with the policy itself, but rollout.engine is vllm; remove it"
+                )
+            if rollout.confidence is not None:
+                raise ValueError(
+                    "rollout.confidence draws a token again, which a server cannot do (rollout.engine is vllm); remove "
+                    "it, or sample in_process"
+                )
+        elif rollout.vllm is not None:
+            raise ValueError(
+                "rollout.vllm is set, but rollout.engine is in_process; set rollout.engine to vllm, or remove it"
+            )
+        if rollout.overlap and rollout.engine == "in_process":
+            raise ValueError(
+                "rollout.overlap is 1, but the engine in_process samples from the very weights that are being trained; "
+                "set rollout.engine to vllm, or overlap to 0"
+            )
+        if rollout.overlap and self.objective.old_source == "sampler":
+            raise ValueError(
+                "rollout.overlap is 1, so that rollouts are of weights one step old, but objective.old_source is "
+                "sampler, which takes them for new; set it to auto"
+            )
+
     def _old(self) -> None:
         if self.objective.old_source == "sampler" and self.rollout.reshapes:
             raise ValueError(
@@ -382,7 +414,7 @@ def _changed(config: RunConfig, key: str) -> str | None:
     node: Any = config
     plain: Any = RunConfig.model_construct()
     for part in key.split("."):
-        node, plain = getattr(node, part), getattr(plain, part)
+        node, plain = getattr(node, part), getattr(plain, part, None)  # of a section that is null by default
     if node == plain:
         return None
     if not (isinstance(node, Section) and isinstance(plain, Section)):

@@ -124,19 +124,14 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
         CheckpointError: the adapter holds numbers that are not finite.
     """
     base = model.get_base_model()
-    layers = {
-        name: module
-        for name, module in base.named_modules()
-        if isinstance(module, LoraLayer) or is_quantised(module)
-    }
-    layers = {name: module for name, module in layers.items() if not name.endswith(".base_layer")}
+    layers: dict[str, Any] = _altered_layers(base)
     weights = {
         name: tensor
         for name, tensor in whole_state(base).items()
         if not any(name.startswith(f"{layer}.") for layer in layers)
     }
     for name, layer in layers.items():
-        if is_quantised(layer) or is_quantised(layer.get_base_layer()):
+        if _packed(layer):
             weights |= _unpacked(name, layer)
             continue
         merged = whole_copy(layer)
@@ -152,15 +147,15 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
     return weights
 
 
-def _unpacked(name: str, layer: torch.nn.Module) -> dict[str, Tensor]:
+def _unpacked(name: str, layer: torch.nn.Module, *, merge: bool = True) -> dict[str, Tensor]:
     """The weight and bias of a layer whose base is in 4 bit, in the dtype that this was quantised from, on the CPU.
 
     Raises:
-        CheckpointError: its adapter holds numbers that are not finite.
+        CheckpointError: its adapter is to be merged, and holds numbers that are not finite.
     """
     base: Any = layer.get_base_layer() if isinstance(layer, LoraLayer) else layer
     weight = plain_weight(base)
-    if isinstance(layer, LoraLayer):
+    if merge and isinstance(layer, LoraLayer):
         weight = weight + layer.get_delta_weight(POLICY).to(weight.dtype)
         if not bool(weight.isfinite().all()):
             raise CheckpointError(
@@ -171,6 +166,42 @@ def _unpacked(name: str, layer: torch.nn.Module) -> dict[str, Tensor]:
     if base.bias is not None:
         found[f"{name}.bias"] = base.bias.detach().cpu()
     return found
+
+
+@torch.no_grad()
+def base_weights(model: PeftModel) -> dict[str, Tensor]:
+    """The weights of the model without its adapters, under the base model's own names; the model's own tensors.
+
+    Layers in 4 bit are unpacked: what comes out is the plain model that an adapter is computed on. Where weights are
+    divided among processes, all of them call this, and the first one's tensors are whole.
+    """
+    base = model.get_base_model()
+    weights: dict[str, Tensor] = {}
+    layers = _altered_layers(base)
+    for name, tensor in whole_state(base).items():
+        above = next((each for each in layers if name.startswith(f"{each}.")), None)
+        if above is None:
+            weights[name] = tensor
+        elif name.startswith(f"{above}.base_layer.") and not _packed(layers[above]):
+            weights[f"{above}.{name.removeprefix(f'{above}.base_layer.')}"] = tensor
+    for name, layer in layers.items():
+        if _packed(layer):
+            weights |= _unpacked(name, layer, merge=False)
+    return weights
+
+
+def _altered_layers(base: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The layers that are not plain, by name: those with an adapter, and those in 4 bit without one."""
+    return {
+        name: module
+        for name, module in base.named_modules()
+        if isinstance(module, LoraLayer) or (is_quantised(module) and not name.endswith(".base_layer"))
+    }
+
+
+def _packed(layer: torch.nn.Module) -> bool:
+    """True for a layer in 4 bit, with an adapter or without."""
+    return is_quantised(layer.get_base_layer() if isinstance(layer, LoraLayer) else layer)
 
 
 def merged_layers(

@@ -109,6 +109,8 @@ METRICS: Mapping[str, str] = {
     "sampler/gap_abs_max": "Largest absolute gap between the policy's log-prob and the sampler's, in nats, at the "
     "first update of the batch; float error when nothing is truncated.",
     "sampler/correction_mean": "Mean importance weight from sampler to old policy, after the cap; absent when off.",
+    "sampler/effective_fraction": "Effective sample size as a share, (sum w)^2 / (n sum w^2) of the importance weights "
+    "w of the n trained tokens; 1 when all weights are equal, absent when off.",
     "sampler/lag_updates_mean": "Mean over rollouts of the updates that the policy had made since the weights that "
     "sampled them, at the first update of the batch.",
     "sampler/kept_mass_mean": "Mean probability that top-p, top-k or min-p kept; absent when nothing was cut.",
@@ -155,6 +157,8 @@ METRICS: Mapping[str, str] = {
     "with method dpo once, ahead of the first step.",
     "time/critic_seconds": "Seconds spent on the critic's values of the batch; its updates are in time/update_seconds.",
     "time/update_seconds": "Seconds spent on forward, backward and optimiser.",
+    "time/wait_seconds": "With rollout.overlap, seconds that training waited for the next batch after its own updates.",
+    "time/weights_seconds": "Seconds spent on giving the engine the new weights; absent when it samples from them.",
     "time/record_seconds": "Seconds spent on writing the step's rollout file.",
     "time/evaluate_seconds": "Seconds spent on held-out evaluation.",
     "time/step_seconds": "Seconds of the whole step, evaluation included and recording left out.",

@@ -8,17 +8,20 @@ import numpy as np
 
 from groupwise.health.metric import Mean, Metric
 from groupwise.records import Group, Prompt
+from groupwise.rewards.reward import Taken
 from groupwise.rollouts.collect import Collected, Redraw, collect
 from groupwise.training.advantages import has_spread, without_penalty
 from groupwise.training.measure import of_collecting
 from groupwise.training.setup import Run
 
 
-def draw(run: Run, step: int) -> tuple[Collected, dict[str, Metric]]:
+def draw(run: Run, step: int) -> tuple[Collected, dict[str, Metric], Taken]:
     """Sample and score the groups of a step, 1 for the first.
 
+    Changes nothing that an update reads, since with `rollout.overlap` another step's updates are made meanwhile.
+
     Returns:
-        The groups, and what sampling says of itself.
+        The groups, what sampling says of itself, and what the rewards do.
     """
     config, curriculum = run.config, run.curriculum
     ready_P = None if curriculum is None else curriculum.begin(step - 1)
@@ -38,10 +41,11 @@ def draw(run: Run, step: int) -> tuple[Collected, dict[str, Metric]]:
             more=more,
             has_spread=lambda group: has_spread(group, config.objective),
         )
+    temperature = run.temperature.at(step - 1, factor=run.actions.factor("temperature"))
     collected = collect(
         run.engine,
         [run.prompts[i] for i in taken],
-        replace(run.sampling, temperature=run.temperature.value),
+        replace(run.sampling, temperature=temperature),
         run.score(step - 1),
         group_size=config.rollout.group_size,
         seed=(config.run.seed, step),
@@ -54,7 +58,7 @@ def draw(run: Run, step: int) -> tuple[Collected, dict[str, Metric]]:
         metrics["curriculum/threshold"] = Mean(curriculum.threshold, 1)
         metrics["curriculum/ready_fraction"] = Mean.of(ready_P.astype(float))
         metrics["curriculum/success_mean"] = Mean.of(curriculum.success_P)
-    return collected, metrics
+    return collected, metrics, run.inputs.rewards.take_metrics()
 
 
 def _rewards(group: Group) -> list[float]:

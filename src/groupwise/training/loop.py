@@ -11,13 +11,14 @@ from groupwise.checkpoint.export import save_model
 from groupwise.health.metric import Mean, Metric, Total, values
 from groupwise.records import StepRecord, TrainingGroup
 from groupwise.training.advantages import advantages, judge_all, value_targets
+from groupwise.training.ahead import hand_over
 from groupwise.training.batch import mini_batches
 from groupwise.training.draw import draw
 from groupwise.training.filters import of_filter
 from groupwise.training.held_out import evaluation, evaluation_due
 from groupwise.training.in_use import BatchInUse
 from groupwise.training.logprobs import kl_penalties, logprobs_of, training_groups
-from groupwise.training.measure import measure, of_rewards, peak_memory_megabytes, timed
+from groupwise.training.measure import measure, of_correction, of_rewards, peak_memory_megabytes, timed
 from groupwise.training.non_finite import without_faults
 from groupwise.training.notices import questions
 from groupwise.training.rollback import go_back
@@ -91,8 +92,8 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
             update = run.update(parts[i], step, first=i == 0)
         batch = batch.after(update | clock)
         run.keeper.border(run.parts, batch)
-    run.engine.load_weights(run.updater.updates, run.policy.model)
-    metrics = {**batch.metrics, **batch.updates, **run.probe.measure(step)}
+    handed = hand_over(run)
+    metrics = {**batch.metrics, **batch.updates, **run.probe.measure(step), **handed, **of_correction(rows)}
     metrics |= {} if run.critic is None else run.critic.measure(rows)
     metrics |= {
         "kl/beta": Mean(run.kl.beta, 1),
@@ -115,7 +116,9 @@ def sample(run: Run, step: int) -> BatchInUse:
     clock: dict[str, Metric] = {}
     run.begin(step - 1)
     with run.recording():
-        collected, drawing = draw(run, step)
+        collected, drawing, said = run.ahead.take(step, lambda: draw(run, step))
+    if config.rollout.overlap and step < run.steps:
+        run.ahead.start(step + 1, lambda: draw(run, step + 1), run.parts)
     judged = judge_all(collected.groups, config.objective)
     with timed(clock, "time/logprobs_seconds"):
         logprobs = logprobs_of(
@@ -139,7 +142,7 @@ def sample(run: Run, step: int) -> BatchInUse:
     metrics |= drawing
     metrics |= {} if penalties is None else penalties.metrics
     metrics |= {} if fault is None else run.updater.guard.skip(fault)
-    metrics |= of_rewards(run.inputs.rewards.take_metrics())
+    metrics |= of_rewards(said)
     metrics |= of_filter(collected.groups, config.objective.filter)
     groups, taught = teach(run, groups, step)
     return BatchInUse(groups=tuple(groups), metrics=metrics | taught)

@@ -18,6 +18,7 @@ from groupwise.records import Group, Rollout, StopReason, TrainingGroup
 from groupwise.records.nouns import NONE_APPLIES
 from groupwise.rewards.reward import Taken
 from groupwise.rollouts.collect import Collected
+from groupwise.training.batch import Row
 from groupwise.training.diversity import diversity
 
 _LENGTHS = ("length/mean", "length/min", "length/max", "length/truncated_fraction")
@@ -154,6 +155,20 @@ def of_collecting(collected: Collected) -> dict[str, Metric]:
             "tokens/left_out": Total(left_out),
         }
     return metrics
+
+
+def of_correction(rows: Sequence[Row]) -> dict[str, Metric]:
+    """How many tokens the weighted ones are worth: (sum w)^2 / (n sum w^2), Kish's effective sample size as a share.
+
+    Nothing where no weights are in force.
+    """
+    weights = [row.correction_T[row.rollout.trainable_T] for row in rows if row.correction_T is not None]
+    if not weights:
+        return {}
+    weight_M = np.concatenate(weights).astype(np.float64)
+    squares = float((weight_M**2).sum())
+    fraction = float(weight_M.sum()) ** 2 / (len(weight_M) * squares) if squares > 0 else 0.0
+    return {"sampler/effective_fraction": Mean(fraction, 1)}
 
 
 def of_rewards(taken: Taken) -> dict[str, Metric]:

@@ -51,6 +51,8 @@ MAY_CHANGE: Mapping[str, str] = {
     "rollout.cache_megabytes": "memory and last bits only",
     "rollout.pack_weights": "speed and last bits only",
     "memory.reference": "memory and speed only",
+    "rollout.vllm.*": "which server samples, and how patiently; last bits only",
+    "rollout.overlap": "from the next step on",
     "model.device": "another machine computes other last bits",
     "model.attention": "speed and last bits only",
     "distributed.*": "memory, speed and last bits only, as is the number of processes",
@@ -304,7 +306,10 @@ def _changes(before: LoadedConfig, now: LoadedConfig) -> dict[str, tuple[Any, An
 
 
 def _may_change(key: str) -> bool:
-    return key in MAY_CHANGE or f"{key.split('.')[0]}.*" in MAY_CHANGE
+    sections = (
+        key.rsplit(".", count)[0] for count in range(key.count(".") + 1)
+    )  # a null section is a key itself
+    return key in MAY_CHANGE or any(f"{section}.*" in MAY_CHANGE for section in sections)
 
 
 def _other_versions(folder: RunFolder) -> list[str]:

@@ -26,6 +26,7 @@ def go_back(run: Run) -> None:
     name = Position(step).folder
     checkpoint = run.ranks.from_first(lambda: find_checkpoint(root, name, say=lambda sentence: None))
     states = read_parts(checkpoint)
+    run.ahead.drop()  # drawn by the weights that are given up
     read_weights(run.policy, checkpoint.folder)
     for name in LEARNED:
         if name in run.parts:

@@ -90,6 +90,11 @@ class Temperature:
         self.value = config.temperature
 
     def begin(self, step: int, *, factor: float = 1.0) -> float:
+        """Take the temperature of a step; see `at`."""
+        self.value = self.at(step, factor=factor)
+        return self.value
+
+    def at(self, step: int, *, factor: float = 1.0) -> float:
         """The temperature of a step, 0 for the first: along a line to `final` at step `steps`, then constant.
 
         Args:
@@ -99,8 +104,7 @@ class Temperature:
         schedule, value = self.config.temperature_schedule, self.config.temperature
         if schedule is not None:
             value += (schedule.final - value) * min(step / schedule.steps, 1.0)
-        self.value = value * factor
-        return self.value
+        return value * factor
 
     def state(self) -> dict[str, float]:
         """The value in force."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +30,8 @@ from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt, Rollout, Verdict
 from groupwise.records.run_folder import RunFolder, refuse
 from groupwise.rollouts.engine import Engine, Sampling
-from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.training.advantages import penalised
+from groupwise.training.ahead import Ahead
 from groupwise.training.batch import Row as BatchRow
 from groupwise.training.critic import ValueTrainer, value_trainer
 from groupwise.training.distributed import ALONE, Ranks, join
@@ -44,7 +44,8 @@ from groupwise.training.probe import ReferenceProbe
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, take_up
 from groupwise.training.schedules import KLController, Temperature
-from groupwise.training.sharing import SharedEngine, share_model
+from groupwise.training.serving import engine_of
+from groupwise.training.sharing import share_model
 from groupwise.training.step import Forward, Updater
 from groupwise.training.weights import Optimizer, learning_rate
 
@@ -99,6 +100,8 @@ class Run:
     """Where the run stands, and its checkpoints."""
     ranks: Ranks
     """Who train together."""
+    ahead: Ahead = field(default_factory=Ahead)
+    """The next batch, where it is drawn while this one is trained."""
 
     @property
     def config(self) -> RunConfig:
@@ -118,7 +121,7 @@ class Run:
         and may be others when the run is gone on with. The recorder is the last, since it removes what was written
         after the checkpoint, which no other part may object to any more.
         """
-        return {
+        parts: dict[str, Stateful] = {
             "keeper": self.keeper,
             "order": self.order,
             **({} if self.curriculum is None else {"curriculum": self.curriculum}),
@@ -134,6 +137,7 @@ class Run:
             "actions": self.actions,
             "recorder": self.recorder,
         }
+        return self.ahead.as_before(parts)
 
     @property
     def actions(self) -> Actions:
@@ -255,7 +259,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     notices += warnings(config).values()
     notices += [introduced(policy, scorer), *ranks.introduced(policy.device)]
     at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
-    engine = _engine(config, policy, scorer, ranks)
+    engine = engine_of(config, policy, scorer, ranks, base=inputs.loaded.base)
     order = order_of(config, prompts, config.rollout.prompts_per_step)
     steps = steps_of(config, order)
     temperature = Temperature(config.rollout)
@@ -312,17 +316,6 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
         take_up(run, resumed, prompts, ranks=ranks)
         engine.load_weights(run.updater.updates, policy.model)
     return run
-
-
-def _engine(config: RunConfig, policy: Policy, scorer: TokenLogprobs, ranks: Ranks) -> Engine:
-    """What samples: the policy itself, each rank its own prompts."""
-    own = InProcessEngine(
-        policy,
-        scorer,
-        cache_megabytes=config.rollout.cache_megabytes,
-        pack_weights=config.rollout.pack_weights,
-    )
-    return SharedEngine(own, ranks)
 
 
 def _policy(inputs: Inputs) -> Policy:
@@ -384,7 +377,7 @@ def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> Toke
     )
     # Sampling merges adapters, autocast and compiled layers do not call the product, and checkpointing calls it twice.
     plain = policy.precision is None and not hasattr(policy.model, "peft_config")
-    once = not (training.compile or training.gradient_checkpointing)
+    once = not (training.compile or training.gradient_checkpointing or config.rollout.engine != "in_process")
     if training.reuse_sampling and scorer.shared and policy.device.type == "cpu" and plain and once:
         scorer.recorded = RecordedLayers(scorer.backbone, tokens=training.micro_batch_tokens)
     return scorer

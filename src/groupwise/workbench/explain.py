@@ -332,6 +332,8 @@ def _old(config: RunConfig) -> Factor:
     )
     keys = (
         "objective.old_source",
+        "rollout.engine",
+        "rollout.overlap",
         "rollout.top_p",
         "rollout.top_k",
         "rollout.min_p",
@@ -358,7 +360,8 @@ def _update(config: RunConfig) -> Factor:
 def _old_is_sampler(config: RunConfig) -> bool:
     """What the run will decide for a model that takes packed tokens; one that does not falls back to the trainer's."""
     source = config.objective.old_source
-    return source == "sampler" or (source == "auto" and not config.rollout.reshapes)
+    own = config.rollout.engine == "in_process" and not config.rollout.reshapes
+    return source == "sampler" or (source == "auto" and own)
 
 
 def _legend(config: RunConfig) -> str:

@@ -103,3 +103,25 @@ def test_a_table_row_for_every_part_that_is_there() -> None:
     for part in ("weights", "optimiser", "gradients", "reference", "activations", "keys and values"):
         assert part in table
     assert "critic" not in table
+
+
+def test_a_server_samples_on_devices_of_its_own() -> None:
+    """No keys and values here; a step is longer by handing over, and with overlap as long as its longer half."""
+    own = ask(SEVEN, "h200")
+    turns = ask(SEVEN | {"rollout": {"engine": "vllm"}}, "h200")
+    ahead = ask(SEVEN | {"rollout": {"engine": "vllm", "overlap": 1}}, "h200")
+    keys = [line for line in own.lines if line.startswith("keys and values")]
+    assert len(keys) == 1
+    assert not any(line.startswith("keys and values") for line in turns.lines)
+    text = "\n".join(ahead.lines)
+    assert "with a vLLM server on 1 more such device, 1 ahead; its memory is not counted above" in text
+    assert turns.stages.push == pytest.approx(2 * 7_615_616_512 / card("h200").link)
+    said = {name: _step(answer) for name, answer in {"turns": turns, "ahead": ahead}.items()}
+    stages = ahead.stages
+    assert said["turns"] == pytest.approx(stages.total, rel=0.01)
+    assert said["ahead"] == pytest.approx(max(stages.generate, stages.train) + stages.push, rel=0.01)
+
+
+def _step(answer: Answer) -> float:
+    line = next(line for line in answer.lines if line.startswith("a step"))
+    return float(line.split()[2])

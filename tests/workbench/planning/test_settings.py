@@ -137,3 +137,14 @@ def test_processes_share_the_prompts() -> None:
 def test_what_cannot_be_planned_is_said(tree: dict[str, Any], given: dict[str, int], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         made(tree, **given)
+
+
+@pytest.mark.parametrize(("updates", "scored"), [(1, False), (2, True)])
+def test_the_trainer_scores_what_a_server_sampled_before_several_updates(updates: int, scored: bool) -> None:
+    """With one update the policy's own log-probs are the old ones; a server's never are (old_source: auto)."""
+    tree: dict[str, Any] = {"training": {"updates_per_batch": updates}}
+    assert not made(tree).trainer_scores
+    served = made({**tree, "rollout": {"engine": "vllm", "overlap": 1}})
+    assert served.trainer_scores == scored
+    assert served.served
+    assert served.overlap == 1

@@ -86,7 +86,9 @@ def plan(asked: Request) -> Answer:
     fits = memory.peak <= asked.device.memory
     switches = () if fits else tuple(_switches(asked, shape, memory.peak))
     usual = replace(setting, new_tokens=asked.new_tokens or setting.new_tokens)
-    stages = stages_of(usual, asked.device, asked.layout, reward_seconds=asked.reward_seconds)
+    stages = stages_of(
+        usual, asked.device, asked.layout, reward_seconds=asked.reward_seconds, apart=usual.served
+    )
     lines = [
         *_introduced(asked, shape, setting),
         "",
@@ -203,7 +205,7 @@ def candidates(loaded: LoadedConfig, layout: Layout) -> list[tuple[str, ...]]:
         tokens = max(_LEAST_MICRO_TOKENS, tokens // 2)
         found.append((f"training.micro_batch_tokens={tokens}",))
     cache = config.rollout.cache_megabytes
-    if cache > 512:
+    if cache > 512 and config.rollout.engine == "in_process":
         found.append(("rollout.cache_megabytes=512",))
     group = config.rollout.group_size
     while group >= 8:
@@ -275,21 +277,35 @@ def _more_devices(asked: Request, shape: Shape, *, fits: bool) -> list[str]:
         if peak <= asked.device.memory:
             said = f"{count} such devices hold it, {peak / GIB:.1f} GiB each, with {words[0]} and {words[2]}"
             return [_line("", said)]
+    what = "scoring" if asked.loaded.config.rollout.engine == "vllm" else "sampling"
     return [
-        _line(
-            "", f"no number of such devices up to {_COUNTS[-1]} holds it: sampling needs all weights on each"
-        )
+        _line("", f"no number of such devices up to {_COUNTS[-1]} holds it: {what} needs all weights on each")
     ]
 
 
 def _seconds(asked: Request, setting: Setting, stages: Stages) -> list[str]:
     tokens = setting.rollouts * setting.new_tokens
     reached = REACHED[asked.device.kind]
+    step = _step_seconds(stages, setting.overlap)
+    handed = f", handing weights over {_duration(stages.push)}" if setting.served else ""
+    each = f"{setting.overlap} ahead" if setting.overlap else "one after the other"
+    n = asked.layout.processes
     return [
         _line(
             "a step",
-            f"{_duration(stages.total)}: sampling {_duration(stages.generate)}, rewards {_duration(stages.reward)}, "
-            f"training {_duration(stages.train)}; {tokens / stages.total:,.0f} new tokens a second",
+            f"{_duration(step)}: sampling {_duration(stages.generate)}, rewards {_duration(stages.reward)}, "
+            f"training {_duration(stages.train)}{handed}; {tokens / step:,.0f} new tokens a second",
+        ),
+        *(
+            [
+                _line(
+                    "",
+                    f"with a vLLM server on {n} more such device{'s' if n > 1 else ''}, {each}; its memory is not "
+                    "counted above",
+                )
+            ]
+            if setting.served
+            else []
         ),
         _line(
             "",
@@ -297,6 +313,11 @@ def _seconds(asked: Request, setting: Setting, stages: Stages) -> list[str]:
             f"{reached.reading:.0%} of its bandwidth reached (docs/plan.md)",
         ),
     ]
+
+
+def _step_seconds(stages: Stages, overlap: int) -> float:
+    """What a step takes when all are alike."""
+    return simulate([stages] * _STEPS, overlap=overlap).seconds_per_step
 
 
 def _more(asked: Request, setting: Setting) -> list[str]:

@@ -118,6 +118,8 @@ def _gathered(setting: Setting) -> float:
 
 def _sampling(setting: Setting) -> dict[str, float]:
     shape = setting.shape
+    if setting.served:
+        return {"gradients": gradients(setting)}
     chunk = max(setting.chunks(), key=lambda each: each.tokens)
     cached = chunk.of_prompts + chunk.responses * chunk.new_tokens
     parts = {

@@ -40,11 +40,11 @@ class Timeline:
 
     @property
     def seconds_per_step(self) -> float:
-        """In the second half, where the start is no longer felt."""
+        """In the second half, where the start is no longer felt, without the last: nothing is sampled beside it."""
         half = len(self.trained) // 2
-        if half == 0:
-            return self.trained[-1]
-        return (self.trained[-1] - self.trained[half - 1]) / (len(self.trained) - half)
+        if half < 2:
+            return self.trained[-1] / len(self.trained)
+        return (self.trained[-2] - self.trained[half - 1]) / (len(self.trained) - 1 - half)
 
     @property
     def sampler_idle(self) -> float:

@@ -108,6 +108,10 @@ class Setting:
     """Budget for keys and values while sampling."""
     laid_out: bool
     """Sampling computes with a copy of the weights laid out for the processor."""
+    served: bool
+    """A server on devices of its own samples (rollout.engine vllm)."""
+    overlap: int
+    """Updates by which it may be behind."""
     reused: bool
     """What the layers gave while sampling is kept for the training pass, where the batch fits one."""
 
@@ -212,11 +216,7 @@ def setting_of(
     wanted = config.model.precision
     rounded = held == 4 and (wanted == "bfloat16" or (wanted == "auto" and shape.weights >= _LARGE and half))
     cpu = device.kind == "cpu"
-    updates = training.updates_per_batch * training.mini_batches
-    trainer_scores = updates > 1 and (
-        config.objective.old_source == "trainer"
-        or (config.objective.old_source == "auto" and config.rollout.reshapes)
-    )
+    served = config.rollout.engine != "in_process"
     place, size = _reference(config, held, device)
     plain = config.lora is None and not rounded and held == 4
     return Setting(
@@ -241,14 +241,24 @@ def setting_of(
         micro_rollouts=training.micro_batch_rollouts,
         mini_batches=training.mini_batches,
         passes_over_batch=training.updates_per_batch,
-        trainer_scores=trainer_scores,
+        trainer_scores=_trainer_scores(config),
         cache_bytes=config.rollout.cache_megabytes * 2**20,
         laid_out=cpu and config.rollout.pack_weights and held == 4 and answered >= _PACKING_PAYS_FROM,
+        served=served,
+        overlap=config.rollout.overlap,
         reused=cpu
         and plain
+        and not served
         and training.reuse_sampling
         and not (training.compile or training.gradient_checkpointing),
     )
+
+
+def _trainer_scores(config: RunConfig) -> bool:
+    """The old log-probs are the trainer's, and several updates need them as they were before the first."""
+    source, rollout = config.objective.old_source, config.rollout
+    own = source == "trainer" or (source == "auto" and (rollout.engine != "in_process" or rollout.reshapes))
+    return own and config.training.updates_per_batch * config.training.mini_batches > 1
 
 
 def _reference(
