@@ -134,6 +134,8 @@ WRONG: list[tuple[str, bytes, str]] = [
     ("a.csv", b"prompt,answer\n", "a.csv: the file holds no rows"),
     ("a.csv", b"prompt,answer\na\n", "a.csv line 2: 1 fields, but there are 2 columns (prompt, answer)"),
     ("a.csv", b"prompt,prompt\na,b\n", "two columns are called 'prompt'"),
+    ("a.csv", b"prompt;gold\na;b\n", "one column, called 'prompt;gold'; is ';' what separates fields?"),
+    ("a.tsv", b"prompt,gold\na,b\n", "one column, called 'prompt,gold'; is ',' what separates fields?"),
     ("a.csv", b"prompt,\na,b\n", "column 2 has no name"),
     ("a.csv", b'prompt\n"a\n', "a.csv line 2: unexpected end of data"),
     ("a.csv", b"prompt\n\xff\n", "a.csv line 2: not UTF-8"),

@@ -236,6 +236,12 @@ def _records(reader: Any, source: str) -> Iterator[Record]:
                     else f"two columns are called {twice!r}"
                 )
                 raise DataError(f"{source} line {reader.line_num}: {what}; the first line names the columns")
+            other = next((mark for mark in ";\t,|" if mark in names[0]), None)
+            if len(names) == 1 and other is not None:
+                raise DataError(
+                    f"{source} line {reader.line_num}: one column, called {names[0]!r:.80}; is {other!r} what "
+                    "separates fields? In .csv it is a comma, in .tsv a tab"
+                )
             continue
         if len(fields) != len(names):
             raise DataError(

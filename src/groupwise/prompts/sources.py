@@ -165,6 +165,11 @@ def _task(source: SourceConfig) -> list[dict[str, Any]]:
         near = nearest(name, DATASETS)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(DATASETS))}"
         raise ConfigError(f"{source.source}: reasoning-gym has no task {name!r}; {hint}")
+    twice = next(
+        (key for key in ("size", "seed") if key in source.settings and getattr(source, key) is not None), None
+    )
+    if twice is not None:
+        raise ConfigError(f"{source.source}: {twice} is given twice, beside settings and in them; keep one")
     try:
         made = reasoning_gym.create_dataset(
             name, **{"seed": source.seed or 0, "size": source.size or _TASK_ROWS, **source.settings}
@@ -195,6 +200,10 @@ def _task(source: SourceConfig) -> list[dict[str, Any]]:
 
 def _saved(source: SourceConfig, folder: Path) -> list[dict[str, Any]]:
     """A folder that `datasets` saved with `save_to_disk`, read without that package."""
+    if source.subset is not None:
+        raise DataError(
+            f"{source.called} is a folder, and only a data set of the hub has subsets; remove subset"
+        )
     splits_file = folder / "dataset_dict.json"
     if splits_file.is_file():
         splits = _json_file(splits_file, source.called).get("splits", [])
