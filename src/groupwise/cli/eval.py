@@ -32,8 +32,8 @@ def evaluate(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Other prompts than prompts.held_out: a file of rows, such as .jsonl or .parquet.",
+            metavar="SOURCE",
+            help="Other prompts than prompts.held_out: a file of rows, or another source by its name.",
         ),
     ] = None,
     k: Annotated[str | None, _K] = None,

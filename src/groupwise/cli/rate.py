@@ -33,7 +33,7 @@ def export(
     ],
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For run folders: other prompts than prompts.held_out."),
+        typer.Option(metavar="SOURCE", help="For run folders: other prompts than prompts.held_out."),
     ] = None,
     prompts: Annotated[int, typer.Option(metavar="N", min=1, help="Prompts at most, drawn by lot.")] = 30,
     per_prompt: Annotated[

@@ -80,7 +80,11 @@ def of_json(content: bytes, source: str) -> list[Record]:
         return []
     value = _json(content.removeprefix(_BOM), source, _json_hint)
     if isinstance(value, dict):
-        lists = [key for key, inner in value.items() if isinstance(inner, list)]
+        lists = [
+            key
+            for key, inner in value.items()
+            if isinstance(inner, list) and isinstance([*inner, 0][0], dict)
+        ]
         held = f"; the list under {lists[0]!r} may be what is meant: save that alone" if lists else ""
         raise DataError(
             f"{source}: an object, not a list of objects{held}, or write .jsonl, an object per line"
