@@ -154,14 +154,10 @@ def of_table(table: pa.Table, source: str) -> list[Record]:
 
 
 def _values(table: pa.Table, name: str, source: str) -> list[Any]:
-    """A column's values as plain ones."""
+    """A column's values as plain ones; Python has none for a key twice, an unknown time zone and the year 10000."""
     try:
         values = table.column(name).to_pylist(maps_as_pydicts="strict")
-    except (
-        ArithmeticError,
-        LookupError,
-        ValueError,
-    ) as error:  # a key twice, an unknown time zone, the year 10000
+    except (ArithmeticError, LookupError, ValueError) as error:
         raise DataError(
             f"{source}, column {name!r}: {str(error.args[0]).rstrip('.'):.200}; write it otherwise, for example as text"
         ) from None
