@@ -156,10 +156,7 @@ def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: 
     if not rows:
         raise DataError("there are no rows")
     wrong = [(row, said) for row in rows if (said := _complaint(row, config, longest_response)) is not None]
-    if wrong:
-        row, said = wrong[0]
-        more = f" ({len(wrong) - 1} more of {len(rows)} rows are wrong as well)" if len(wrong) > 1 else ""
-        raise DataError(f"{row.place}: {said}{more}")
+    refuse_wrong(wrong, len(rows))
     seen: dict[str, Row] = {}
     for row in rows:
         if row.id in seen:
@@ -168,6 +165,22 @@ def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: 
             )
         seen[row.id] = row
     _check_chat_settings(rows, config)
+
+
+def refuse_wrong(wrong: Sequence[tuple[Row, str]], count: int) -> None:
+    """Tell the first of the rows with something wrong, and how many others there are.
+
+    Args:
+        wrong: each with what is said of it; none is fine.
+        count: of all rows.
+
+    Raises:
+        DataError: there is one.
+    """
+    if wrong:
+        row, said = wrong[0]
+        more = f" ({len(wrong) - 1} more of {count} rows are wrong as well)" if len(wrong) > 1 else ""
+        raise DataError(f"{row.place}: {said}{more}")
 
 
 def system_prompt(row: Row, config: PromptsConfig) -> str | None:
