@@ -191,3 +191,20 @@ def test_a_value_that_no_record_can_keep_is_told_with_its_column(
     pq.write_table(pa.table({"prompt": ["a"], "x": values}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match=said):
         read_rows(tmp_path / "a.parquet")
+
+
+def test_what_lies_too_deep_to_be_written_again_is_told(tmp_path: Path) -> None:
+    def row(depth: int) -> str:
+        return '{"prompt": "a", "x": ' + "[" * depth + "]" * depth + "}\n"
+
+    path = tmp_path / "a.jsonl"
+    path.write_text(row(100) + '{"prompt": "' + "[{" * 500 + '"}\n')
+    assert len(read_rows(path)) == 2
+    for depth in (101, 900, 200_000):
+        path.write_text(row(3) + row(depth))
+        with pytest.raises(DataError, match=r"a.jsonl line 2: nested too deeply, more than 100 lists"):
+            read_rows(path)
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(DataError, match="here is nested too deeply"):
+        plain(endless, "here")

@@ -34,6 +34,10 @@ class Record(NamedTuple):
 
 
 _KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+_DEEPEST = 100
+_TOO_DEEP = (
+    f"nested too deeply, more than {_DEEPEST} lists or objects in one another; write the value as text"
+)
 _BOM = b"\xef\xbb\xbf"
 LONGEST_FIELD = 2**31 - 1
 """Characters of a field of CSV; the module's own limit is 128 kB, less than some prompts."""
@@ -164,12 +168,20 @@ def _values(table: pa.Table, name: str, source: str) -> list[Any]:
     return [plain(value, f"{source}:{index}, column {name!r}") for index, value in enumerate(values)]
 
 
-def plain(value: Any, place: str) -> Any:
+def plain(value: Any, place: str, within: int = 0) -> Any:
     """A value of a table or a function as a plain one: dates as ISO text, decimals as text, NaN as None.
 
+    Args:
+        value: as it was given.
+        place: where, for errors.
+        within: how many lists and mappings it lies in.
+
     Raises:
-        DataError: bytes that are no text, an infinite number, or an object that is not data; says where.
+        DataError: bytes that are no text, an infinite number, lists in lists without end, or an object that is not
+            data; says where.
     """
+    if within > _DEEPEST:
+        raise DataError(f"{place} is {_TOO_DEEP}")
     if value is None or isinstance(value, str | bool):
         return value
     if getattr(value, "shape", None) == () and hasattr(
@@ -183,9 +195,9 @@ def plain(value: Any, place: str) -> Any:
             raise DataError(f"{place} holds {value}, which is no JSON number; write null, or text")
         return None if math.isnan(value) else value
     if isinstance(value, Mapping):
-        return {str(key): plain(inner, place) for key, inner in value.items()}
+        return {str(key): plain(inner, place, within + 1) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(inner, place) for inner in value]
+        return [plain(inner, place, within + 1) for inner in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, decimal.Decimal | datetime.timedelta):
@@ -300,13 +312,15 @@ def _json(line: bytes, place: str, hint: Callable[[str, json.JSONDecodeError], s
             f"{place}: not JSON: {error.msg} at character {error.colno}{hint(text, error)}"
         ) from None
     except RecursionError:
-        raise DataError(f"{place}: nested too deeply to be read") from None
+        raise DataError(f"{place}: {_TOO_DEEP}") from None
     except ValueError as error:
         if "digits" in str(error) and "limit" in str(error):  # Python's own words advise to lift its limit
             raise DataError(
                 f"{place}: a whole number of more than {sys.get_int_max_str_digits()} digits; put it in quotes"
             ) from None
         raise DataError(f"{place}: {error}") from None
+    if text.count("[") + text.count("{") > _DEEPEST and _is_deep(value):
+        raise DataError(f"{place}: {_TOO_DEEP}")
     if "\\u" in text:
         # JSON can escape half of a surrogate pair, which no encoding can write: it would fail much later.
         try:
@@ -316,6 +330,20 @@ def _json(line: bytes, place: str, hint: Callable[[str, json.JSONDecodeError], s
                 f"{place}: holds half of a surrogate pair (\\ud800 to \\udfff), which is no text"
             ) from None
     return value
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether something lies in more lists and objects than a record may have, which is written with Python's stack."""
+    inner = [value]
+    for _ in range(_DEEPEST + 1):
+        inner = [
+            each
+            for outer in inner
+            for each in (
+                outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ()
+            )
+        ]
+    return bool(inner)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
