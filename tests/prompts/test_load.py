@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.config.prompts import PromptsConfig
@@ -330,3 +331,13 @@ def test_a_file_that_may_not_be_read_says_how_to_mend_it(
     monkeypatch.setattr(Path, call, denied)  # as in a folder of mode 000; root may look anywhere
     with pytest.raises(DataError, match=r"cannot be read: permission denied; allow yourself"):
         read_rows(tmp_path / "train.jsonl")
+
+
+def test_rows_from_python_are_plain_where_they_can_be() -> None:
+    thing = object()
+    [row] = rows_from(
+        [{"prompt": "a", "gold": np.int64(3), "none": float("nan"), "turns": ("b", {"c"}), "thing": thing}],
+        source="train",
+    )
+    assert row.columns == {"prompt": "a", "gold": 3, "none": None, "turns": ["b", ["c"]], "thing": thing}
+    assert type(row.columns["gold"]) is int

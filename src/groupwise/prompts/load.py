@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.config.prompts import FILE_ENDINGS
 from groupwise.errors import ConfigError, DataError
-from groupwise.prompts.formats import parse
+from groupwise.prompts.formats import parse, plain
 from groupwise.registry import nearest
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ def _content(path: Path) -> bytes:
 def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
     """Rows from Python mappings of column names to values.
 
+    Values are made plain, as those of a table are: NaN, which pandas puts where nothing is, becomes None. What is no
+    data stays as it is, for a reward that wants it; it cannot be recorded.
+
     Args:
         values: one mapping per row; each is copied.
         source: what to call them in ids and messages.
@@ -124,10 +127,18 @@ def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
         strange = next((key for key in value if not isinstance(key, str)), None)
         if strange is not None or None in value:
             raise DataError(f"{source}:{index}: the column name {strange!r} is not text")
-        rows.append(Row(source=source, index=index, columns=dict(value)))
+        columns = {name: _plain_or_same(inner) for name, inner in value.items()}
+        rows.append(Row(source=source, index=index, columns=columns))
     if not rows:
         raise DataError(f"{source}: there are no rows")
     return rows
+
+
+def _plain_or_same(value: Any) -> Any:
+    try:
+        return plain(value, "")
+    except DataError:
+        return value
 
 
 def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: int | None = None) -> None:
