@@ -252,10 +252,6 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     if resumed is None:
         given = Path(config.run.dir) if config.run.dir else None
         ranks.from_first(lambda: refuse(given, overwrite=config.run.overwrite))
-    per_step = config.rollout.prompts_per_step
-    steps_of(
-        config, order_of(config, [row.source for row in inputs.train], per_step)
-    )  # a wrong one is told at once
     policy = _policy(inputs)
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config, policy)
@@ -264,7 +260,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     notices += [introduced(policy, scorer), *ranks.introduced(policy.device)]
     at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
     engine = engine_of(config, policy, scorer, ranks, base=inputs.loaded.base)
-    order = order_of(config, [prompt.source for prompt in prompts], per_step)
+    order = order_of(config, [prompt.source for prompt in prompts], config.rollout.prompts_per_step)
     steps = steps_of(config, order)
     temperature = Temperature(config.rollout)
     forward = forward_of(scorer, config, temperature, ranks)
@@ -325,6 +321,8 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
 def _policy(inputs: Inputs) -> Policy:
     """The policy, whose tokenizer maps what rewards say of characters to tokens."""
     config = inputs.config
+    # A weight or a number of steps that cannot be is told before the model is loaded; too long prompts may go later.
+    steps_of(config, order_of(config, [row.source for row in inputs.train], config.rollout.prompts_per_step))
     policy = load_policy(
         config.model,
         lora=config.lora,
