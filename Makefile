@@ -1,4 +1,4 @@
-# make install | demo | first-run | bench | parity | test | test-long | test-vllm | check | format | lint | types | proof | clean
+# make install | demo | first-run | bench | parity | test | test-long | test-vllm | check | format | lint | types | docs | wheel | sizes | proof | clean
 # Needs Python 3.11 or newer and nothing else. Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ PARTS ?=
 SEEDS ?= 0 1 2 3 4 5 6 7 8 9
 KILLS ?= 200
 
-.PHONY: install demo test test-long test-vllm check format lint types docs first-run bench parity venv-trl venv-vllm proof proof-kills proof-learning clean
+.PHONY: install demo test test-long test-vllm check format lint types docs wheel sizes first-run bench parity venv-trl venv-vllm proof proof-kills proof-learning clean
 
 install: $(INSTALLED)
 
@@ -88,10 +88,20 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# The tables of docs/records.md and docs/rewards/index.md, written anew from the code.
+# The tables that the code says, written anew, then the site, strictly: open site/index.html.
 docs: install
+	$(BIN)/python -m groupwise.config.document docs/configuration.md
 	$(BIN)/python -m groupwise.records.document docs/records.md
 	$(BIN)/python -m groupwise.rewards.document docs/rewards/index.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# dist/, and the wheel tried in a new environment outside the tree.
+wheel: install
+	$(BIN)/python .ci/wheel.py
+
+# What is installed with groupwise, by direct dependency; writes docs/results/sizes.md.
+sizes: install
+	$(BIN)/python benchmarks/sizes.py
 
 # In hours: that learning is seen where there is some and only there, and that no run that is killed loses anything.
 proof: proof-learning proof-kills
@@ -113,5 +123,5 @@ proof-learning: install
 	echo "$$wrong runs ended otherwise than they should"; [ $$wrong -eq 0 ]
 
 clean:
-	rm -rf $(VENV) $(TRL_VENV) $(VLLM_VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(TRL_VENV) $(VLLM_VENV) build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

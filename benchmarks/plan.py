@@ -347,7 +347,7 @@ def _shown(title: str, words: list[str], name: str, gpus: int) -> str:
     command = f"groupwise plan config.yaml {' '.join(words)} --gpu {name} --gpus {gpus} --prompt-tokens 256"
     shown = "\n".join(line.rstrip() for line in answer.lines)
     return (
-        f"## {title}\n\nWith `model: {model}` alone in config.yaml, `{command}` says:\n\n```\n{shown}\n```\n\n"
+        f"## {title}\n\nWith `model: {model}` alone in config.yaml, `{command}` says:\n\n```text\n{shown}\n```\n\n"
         + _arithmetic(load({"model": model}, words), name, layout)
     )
 

@@ -1,7 +1,7 @@
 """Our losses against the installed TRL's: the same log-probs into both, loss and gradient out, in float64.
 
     python benchmarks/parity/compare.py            # prints the table; exit code 1 when a case is not as expected
-    python benchmarks/parity/compare.py --write    # and writes RESULTS.md beside this file
+    python benchmarks/parity/compare.py --write    # and writes RESULTS.md and trl_settings.txt beside this file
 
 TRL's side is its own trainer, built as a user builds it, whose loss method is called on prepared tensors. Ours is the
 objective of a configuration, built as a run builds it. A case that is expected to differ says why and how to get the
@@ -421,9 +421,16 @@ def plain(case: Case) -> str:
     return f"{section}: {said(case.ours)}"
 
 
+def settings() -> str:
+    """The settings of TRL's GRPOConfig that are its own, one a line: what docs/from_trl.md has to answer."""
+    from trl import GRPOConfig
+
+    return "".join(f"{name}\n" for name in GRPOConfig.__annotations__ if not name.startswith("_"))
+
+
 def main(argv: Sequence[str] | None = None, say: Callable[[str], None] = print) -> int:
     parser = argparse.ArgumentParser(description="Our losses against the installed TRL's.")
-    parser.add_argument("--write", action="store_true", help="write RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write RESULTS.md and trl_settings.txt")
     options = parser.parse_args(argv)
     warnings.simplefilter("ignore")  # TRL's own
     logging.disable(logging.WARNING)
@@ -437,6 +444,7 @@ def main(argv: Sequence[str] | None = None, say: Callable[[str], None] = print) 
     say(text)
     if options.write:
         (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
+        (HERE / "trl_settings.txt").write_text(settings(), encoding="utf-8")
     wrong = [found.case.name for found in results if not found.expected]
     if wrong:
         say(f"not as expected: {', '.join(wrong)}")

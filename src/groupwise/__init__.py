@@ -13,20 +13,78 @@
         train=[{"prompt": "Tell me about otters."}, {"prompt": "What is a fjord?"}],
     )
     print(result.series("reward/mean"))
+
+The other names are those that an extension needs; docs/api.md lists them, and docs/extending.md uses each. Whatever
+else is in the rooms below may change from one version to the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groupwise.config import LoadedConfig, RunConfig
+    from groupwise.errors import ConfigError, DataError, EngineError, GroupwiseError, RewardError
+    from groupwise.health.facts import Facts
+    from groupwise.health.history import History
+    from groupwise.model.load import Policy
+    from groupwise.records import Finding, Prompt, Rollout, Severity, StopReason
+    from groupwise.records.rollout_file import read_rollouts
+    from groupwise.rollouts.engine import Engine, Sampling
+    from groupwise.training.distributed import leave
     from groupwise.training.loop import Result
     from groupwise.training.resume import Resumed
 
-__all__ = ["train"]
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "Engine",
+    "EngineError",
+    "Facts",
+    "Finding",
+    "GroupwiseError",
+    "History",
+    "Policy",
+    "Prompt",
+    "Result",
+    "RewardError",
+    "Rollout",
+    "Sampling",
+    "Severity",
+    "StopReason",
+    "leave",
+    "read_rollouts",
+    "train",
+]
+
+_ROOMS = {
+    "errors": ("ConfigError", "DataError", "EngineError", "GroupwiseError", "RewardError"),
+    "health.facts": ("Facts",),
+    "health.history": ("History",),
+    "model.load": ("Policy",),
+    "records": ("Finding", "Prompt", "Rollout", "Severity", "StopReason"),
+    "records.rollout_file": ("read_rollouts",),
+    "rollouts.engine": ("Engine", "Sampling"),
+    "training.distributed": ("leave",),
+    "training.loop": ("Result",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name from its room when it is first asked for, so that `import groupwise` loads nothing heavy."""
+    room = next((room for room, names in _ROOMS.items() if name in names), None)
+    if room is None:
+        raise AttributeError(f"groupwise has no public name {name!r}; there are {', '.join(__all__)}")
+    value = getattr(import_module(f"groupwise.{room}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
 
 
 def train(

@@ -1,7 +1,9 @@
 """The examples as a user runs them, at tiny size."""
 
 import json
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from groupwise.cli.main import run
 from groupwise.records.metrics_file import read_metrics
+from tests.rollouts.vllm.stub import PROGRAM
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -21,23 +24,50 @@ TINY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "of"),
-    [("first_run", "prompts"), ("gsm8k", "prompts"), ("customer_service", "prompts"), ("dpo", "pairs")],
-)
-def test_every_example_passes_check(name: str, of: str, capsys: pytest.CaptureFixture[str]) -> None:
+SHORT = [
+    *TINY,
+    "rollout.max_new_tokens=4",
+    "evaluate.prompts=2",
+    "evaluate.every_steps=null",
+    "prompts.too_long=drop",  # the tiny model reads 512 tokens
+]
+TRAINED = [
+    "first_run",
+    "gsm8k",
+    "customer_service",
+    "custom_reward",
+    "custom_advantage",
+    "lora",
+    "multi_reward",
+    "multi_node",
+]
+ELSEWHERE = {"code_rewards", "dpo", "vllm"}
+"""Trained by `test_code_rewards.py` and by tests of their own below."""
+
+
+def test_every_example_has_a_test_and_says_what_it_is() -> None:
+    folders = {path.parent.name for path in (ROOT / "examples").glob("*/config.yaml")}
+    assert folders == {*TRAINED, *ELSEWHERE}
+    for name in folders:
+        lines = (ROOT / "examples" / name / "README.md").read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith("# ")
+        assert any("groupwise" in line or "launch.sh" in line for line in lines)
+        assert (ROOT / "examples" / name / "config.yaml").read_text(encoding="utf-8").startswith("# ")
+
+
+@pytest.mark.parametrize("name", [*TRAINED, "dpo", "vllm"])
+def test_every_example_passes_check(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", str(ROOT / "examples" / name / "config.yaml")]) == 0
-    assert f"{of} x" in capsys.readouterr().out
+    assert f"{'pairs' if name == 'dpo' else 'prompts'} x" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["first_run", "gsm8k", "customer_service"])
+@pytest.mark.parametrize("name", TRAINED)
 def test_every_example_trains(name: str, tmp_path: Path) -> None:
-    short = [*TINY, "rollout.max_new_tokens=4", "evaluate.prompts=2", "evaluate.every_steps=null"]
-    short += ["prompts.too_long=drop"]  # the tiny model reads 512 tokens
+    short = list(SHORT)
     words = [str(ROOT / "examples" / name / "config.yaml"), *short, f"run.dir={tmp_path / 'run'}"]
     assert run(["train", *words]) == 0
     assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
-    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+    assert list((tmp_path / "run" / "model").rglob("*.safetensors"))
 
 
 def test_the_pairs_train(tmp_path: Path) -> None:
@@ -47,7 +77,61 @@ def test_the_pairs_train(tmp_path: Path) -> None:
     assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["first_run", "dpo"])
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_a_server_samples(overlap: int, tmp_path: Path) -> None:
+    """Started by the run, in place of vLLM's by its stand-in."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
+    python.chmod(0o755)
+    words = [
+        *SHORT,
+        f"rollout.vllm.python={python}",
+        f"rollout.overlap={overlap}",
+        f"run.dir={tmp_path / 'run'}",
+    ]
+    assert run(["train", str(ROOT / "examples" / "vllm" / "config.yaml"), *words]) == 0
+    lines = list(read_metrics(tmp_path / "run" / "metrics.jsonl"))
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    assert all(line["time/weights_seconds"] > 0 for line in lines[1:])
+    assert ("time/wait_seconds" in lines[1]) == bool(overlap)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_two_machines_make_the_run_of_one(tmp_path: Path) -> None:
+    """Both are this one; launch.sh joins them, and takes the run up again when it is started once more."""
+    words = [*SHORT, "rollout.prompts_per_step=4", f"run.dir={tmp_path / 'alone'}", "training.steps=3"]
+    assert run(["train", str(ROOT / "examples" / "multi_node" / "config.yaml"), *words]) == 0
+    _on_two_machines(tmp_path, *SHORT, "rollout.prompts_per_step=4")
+    _on_two_machines(tmp_path, "training.steps=3")
+    runs = [list(read_metrics(tmp_path / name / "metrics.jsonl")) for name in ("alone", "together")]
+    for one, other in zip(*runs, strict=True):
+        for name in ("reward/mean", "length/mean", "grad/norm", "kl/token_mean", "policy/loss"):
+            assert one.get(name) == pytest.approx(other.get(name), rel=1e-4, abs=1e-6), name
+
+
+def _on_two_machines(place: Path, *settings: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = Path(sys.executable).parent
+    own = {**os.environ, "PORT": str(port), "PATH": f"{folder}:{os.environ['PATH']}"}
+    own |= {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    script = str(ROOT / "examples" / "multi_node" / "launch.sh")
+    nodes = [
+        subprocess.Popen([script, str(node), "2", "127.0.0.1", str(place / "together"), *settings], env=own)
+        for node in range(2)
+    ]
+    assert [node.wait(timeout=280) for node in nodes] == [0, 0]
+
+
+def test_the_median_by_its_own_test() -> None:
+    folder = ROOT / "examples" / "custom_advantage"
+    words = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-c", os.devnull, "--rootdir", str(folder)]
+    subprocess.run([*words, str(folder)], check=True, cwd=folder)
+
+
+@pytest.mark.parametrize("name", ["first_run", "dpo", "custom_reward"])
 def test_the_script_beside_the_data_writes_it_again(name: str, tmp_path: Path) -> None:
     folder = ROOT / "examples" / name
     (tmp_path / "make_data.py").write_bytes((folder / "make_data.py").read_bytes())
@@ -83,8 +167,9 @@ def test_the_customers_data_is_as_its_script_writes_it(tmp_path: Path) -> None:
         assert all(keyword in row["reference"] for keyword in row["keywords"])
 
 
-def test_the_customers_rewards_pass_their_examination(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check-reward", str(ROOT / "examples" / "customer_service" / "config.yaml")]) == 0
+@pytest.mark.parametrize("name", ["customer_service", "custom_reward"])
+def test_rewards_pass_their_examination(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check-reward", str(ROOT / "examples" / name / "config.yaml")]) == 0
     said = capsys.readouterr().out
     assert "sound: no fault" in said
     assert "warning" not in said

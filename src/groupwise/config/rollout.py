@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from groupwise.config.base import (
     Bool,
@@ -16,6 +16,9 @@ from groupwise.config.base import (
     Text,
 )
 from groupwise.config.serving import VllmConfig
+
+ENGINES = ("in_process", "vllm")
+"""Engines of the package."""
 
 _COLDEST, _HOTTEST = 1e-3, 1e3
 
@@ -59,10 +62,10 @@ class ConfidenceConfig(Section):
 class RolloutConfig(Section):
     """Sampling. Only these settings apply: a model folder's own generation defaults are not used."""
 
-    engine: Literal["in_process", "vllm"] = Field(
+    engine: Text = Field(
         default="in_process",
         description="What samples: `in_process`, the policy itself; `vllm`, a server that is given the weights after "
-        "each update.",
+        "each update; or your own by module:function or file.py:function.",
     )
     vllm: VllmConfig | None = Field(
         default=None, description="The server of engine vllm; null: the run starts one."
@@ -110,6 +113,16 @@ class RolloutConfig(Section):
         default=2048,
         description="Memory for keys and values while sampling; prompts are sampled in chunks that fit.",
     )
+
+    @field_validator("engine")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in ENGINES and ":" not in value:
+            raise ValueError(
+                f"no engine is called {value!r}; there are {', '.join(ENGINES)}, or name your own as module:function "
+                "or file.py:function"
+            )
+        return value
 
     @property
     def reshapes(self) -> bool:

@@ -268,15 +268,16 @@ class RunConfig(Section):
 
     def _engine(self) -> None:
         rollout = self.rollout
-        if rollout.engine == "vllm":
+        if rollout.engine != "in_process":
             idle = next(
                 (key for key in ("rollout.cache_megabytes", "rollout.pack_weights") if _changed(self, key)),
                 None,
             )
             if idle is not None:
                 raise ValueError(
-                    f"{idle} is of sampling with the policy itself, but rollout.engine is vllm; remove it"
+                    f"{idle} is of the engine in_process, but rollout.engine is {rollout.engine}; remove it"
                 )
+        if rollout.engine == "vllm":
             if rollout.confidence is not None:
                 raise ValueError(
                     "rollout.confidence draws a token again, which a server cannot do (rollout.engine is vllm); remove "
@@ -284,12 +285,12 @@ class RunConfig(Section):
                 )
         elif rollout.vllm is not None:
             raise ValueError(
-                "rollout.vllm is set, but rollout.engine is in_process; set rollout.engine to vllm, or remove it"
+                f"rollout.vllm is set, but rollout.engine is {rollout.engine}; set rollout.engine to vllm, or remove it"
             )
-        if rollout.overlap and rollout.engine == "in_process":
+        if rollout.overlap and rollout.engine != "vllm":
             raise ValueError(
-                "rollout.overlap is 1, but the engine in_process samples from the very weights that are being trained; "
-                "set rollout.engine to vllm, or overlap to 0"
+                f"rollout.overlap is 1, but the engine {rollout.engine} samples from the very weights that are being "
+                "trained; set rollout.engine to vllm, or overlap to 0"
             )
         if rollout.overlap and self.objective.old_source == "sampler":
             raise ValueError(

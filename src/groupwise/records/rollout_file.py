@@ -57,7 +57,7 @@ def write_rollouts(path: Path, groups: Sequence[TrainingGroup], *, step: int) ->
     )
 
 
-def read_rollouts(path: Path, *, groups: Collection[int] | None = None) -> list[TrainingGroup]:
+def read_rollouts(path: str | Path, *, groups: Collection[int] | None = None) -> list[TrainingGroup]:
     """The groups of one file, in their order.
 
     JSON has lists only, so a tuple inside `messages` or `columns` comes back as a list.
@@ -69,7 +69,7 @@ def read_rollouts(path: Path, *, groups: Collection[int] | None = None) -> list[
     Raises:
         RunFolderError: no such file, not a rollout file, damaged, or of a newer schema version.
     """
-    table = read_table(path)
+    table = read_table(Path(path))
     if groups is not None:
         table = table.filter(pa.compute.is_in(table["group"], pa.array(sorted(groups), type=pa.int32())))
     return [_training_group(rows) for rows in _rows_by_group(table)]

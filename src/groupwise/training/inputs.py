@@ -102,6 +102,8 @@ def read_inputs(
             for source, own in by_source(rows).items():
                 judges.check_rows([(row.place, row.columns) for row in own], source)
     _check_recipes(config, scorers, data.train)
+    if ":" in config.rollout.engine:
+        registry.import_function(config.rollout.engine, base=base)
     checked = without_repeats(data.train, data.held_out, config.prompts)
     return Inputs(
         loaded=loaded,

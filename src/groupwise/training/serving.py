@@ -1,4 +1,4 @@
-"""The engine of a run: the policy itself, or a vLLM server that is given its weights."""
+"""The engine of a run: the policy itself, a vLLM server that is given its weights, or the user's own."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from groupwise.model.reading import quiet
 from groupwise.model.sharding import whole_state
 from groupwise.rollouts.engine import Engine
 from groupwise.rollouts.in_process import InProcessEngine
+from groupwise.rollouts.own import OwnEngine
 from groupwise.rollouts.vllm.engine import Server, VllmEngine
 from groupwise.rollouts.vllm.handover import Handover
 from groupwise.rollouts.vllm.server import Given, Started, server_command
@@ -54,6 +55,7 @@ def engine_of(
 
     Raises:
         ConfigError: the interpreter or the folder for weights is not there.
+        EngineError: an engine of the user's could not be made.
     """
     own: Engine
     if config.rollout.overlap and not ranks.alone:
@@ -62,6 +64,8 @@ def engine_of(
         )
     if config.rollout.engine == "vllm":
         own = vllm_engine(config, policy, ranks, base=base)
+    elif ":" in config.rollout.engine:
+        own = OwnEngine(config.rollout.engine, policy, base=base)
     else:
         own = InProcessEngine(
             policy,

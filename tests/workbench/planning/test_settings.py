@@ -131,6 +131,11 @@ def test_processes_share_the_prompts() -> None:
         ({"method": "dpo"}, {}, "method is dpo, which samples none"),
         ({"rollout": {"max_new_tokens": 9000}}, {}, "exceed the context of smollm2-135m, 8192"),
         ({}, {"prompt_tokens": 8000}, "prompts of 8000 tokens with responses of 256 exceed"),
+        (
+            {"rollout": {"engine": "mine.py:engine"}},
+            {},
+            "engine is mine.py:engine, of whose memory and speed nothing",
+        ),
         ({"lora": {"target_modules": ["nowhere"]}}, {}, "no layer of smollm2-135m is called so"),
     ],
 )

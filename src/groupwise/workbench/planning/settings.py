@@ -216,7 +216,7 @@ def setting_of(
     wanted = config.model.precision
     rounded = held == 4 and (wanted == "bfloat16" or (wanted == "auto" and shape.weights >= _LARGE and half))
     cpu = device.kind == "cpu"
-    served = config.rollout.engine != "in_process"
+    served = _served(config)
     place, size = _reference(config, held, device)
     plain = config.lora is None and not rounded and held == 4
     return Setting(
@@ -252,6 +252,16 @@ def setting_of(
         and training.reuse_sampling
         and not (training.compile or training.gradient_checkpointing),
     )
+
+
+def _served(config: RunConfig) -> bool:
+    """A server samples. Nothing can be said of an engine of the user's."""
+    if ":" in config.rollout.engine:
+        raise ConfigError(
+            f"rollout.engine is {config.rollout.engine}, of whose memory and speed nothing is known; give "
+            "rollout.engine=in_process to plan without it"
+        )
+    return config.rollout.engine == "vllm"
 
 
 def _trainer_scores(config: RunConfig) -> bool:

@@ -1,0 +1,23 @@
+"""What we want: one short sentence about the word of the row."""
+
+import re
+
+
+def one_sentence(completions, word, *, words: int = 12):
+    """From 0 to 1: a third each for naming the word once, for being one sentence, and for brevity.
+
+    Nothing without the word, and nothing for a list, which would name it by chance.
+
+    `word` is a column of the data; `words` is a setting, given in config.yaml.
+    """
+    rewards = []
+    for completion, wanted in zip(completions, word, strict=True):
+        text = completion[0]["content"].strip()
+        said = re.findall(r"[a-z]+", text.lower())
+        listed = text.count(",") + said.count("or") > 1
+        if said.count(wanted) != 1 or len(set(said)) < 4 or listed:
+            rewards.append(0.0)
+            continue
+        sentence = len(re.findall(r"[.!?]", text)) == 1 and text[-1] in ".!?" and "\n" not in text
+        rewards.append((1 + sentence + (sentence and len(said) <= words)) / 3)
+    return rewards
