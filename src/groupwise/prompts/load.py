@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.config.prompts import FILE_ENDINGS
 from groupwise.errors import ConfigError, DataError
-from groupwise.prompts.formats import parse, plain
+from groupwise.prompts.formats import parse
 from groupwise.registry import nearest
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ def _content(path: Path) -> bytes:
 def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
     """Rows from Python mappings of column names to values.
 
-    Values are made plain, as those of a table are: NaN, which pandas puts where nothing is, becomes None. What is no
-    data stays as it is, for a reward that wants it; it cannot be recorded.
+    Values stay as they are, for a reward that wants them so, but for single numbers: those of NumPy become Python's,
+    which can be recorded, and NaN, which pandas puts where nothing is, becomes None.
 
     Args:
         values: one mapping per row; each is copied.
@@ -127,18 +128,17 @@ def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
         strange = next((key for key in value if not isinstance(key, str)), None)
         if strange is not None or None in value:
             raise DataError(f"{source}:{index}: the column name {strange!r} is not text")
-        columns = {name: _plain_or_same(inner) for name, inner in value.items()}
+        columns = {name: _number_or_same(inner) for name, inner in value.items()}
         rows.append(Row(source=source, index=index, columns=columns))
     if not rows:
         raise DataError(f"{source}: there are no rows")
     return rows
 
 
-def _plain_or_same(value: Any) -> Any:
-    try:
-        return plain(value, "")
-    except DataError:
-        return value
+def _number_or_same(value: Any) -> Any:
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: int | None = None) -> None:
