@@ -186,11 +186,11 @@ def _data_of(train: Sequence[Row], per_step: int, config: RunConfig, what: str) 
             if drop_last
             else f" (the last has {_count(rest, what)})"
         )
+    steps = steps_of(config, order)
     if config.training.steps is not None:
-        steps = steps_of(config, order)
         return f"{text}; {_count(steps, 'step')} {'is' if steps == 1 else 'are'} {_count(steps / epoch, 'epoch')}"
     epochs = config.training.epochs or 1.0
-    return f"{text}; {_count(epochs, 'epoch')}: {_count(order.steps(epochs), 'step')}"
+    return f"{text}; {_count(epochs, 'epoch')}: {_count(steps, 'step')}"
 
 
 def _count(number: float, what: str) -> str:
