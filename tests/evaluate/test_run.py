@@ -52,7 +52,7 @@ def test_what_passes(engine: InProcessEngine) -> None:
     # Passes: 1, 1.5, and ten times 0.1, which is 0.9999999999999999. Not: 0.99, None.
     rewards = [1.0, 1.5, sum([0.1] * 10), 0.99, None]
     found = run(engine, by_index(rewards), lengths=(5, 2, 9, 4, 3))
-    assert found.pass_at_1 == pytest.approx(3 / 5)
+    assert found.metrics["eval/pass@1"].value == pytest.approx(3 / 5)
     assert found.metrics["eval/pass@1"] == Mean(3.0, 5.0)
     # The rollout without a reward counts among those that do not pass, but not in the mean: 4.49 / 4.
     assert found.metrics["eval/reward_mean"].value == pytest.approx(4.49 / 4)
@@ -62,12 +62,15 @@ def test_what_passes(engine: InProcessEngine) -> None:
     ("threshold", "share"), [(0.5, 0.75), (0.50001, 0.5), (2.0, 0.25), (-1.0, 1.0), (2.1, 0.0)]
 )
 def test_the_threshold_is_the_configured_one(engine: InProcessEngine, threshold: float, share: float) -> None:
-    assert run(engine, by_index([0.0, 0.5, 1.0, 2.0]), pass_reward=threshold).pass_at_1 == share
+    assert (
+        run(engine, by_index([0.0, 0.5, 1.0, 2.0]), pass_reward=threshold).metrics["eval/pass@1"].value
+        == share
+    )
 
 
 def test_no_rewards_at_all(engine: InProcessEngine) -> None:
     found = run(engine, constant(None))
-    assert found.pass_at_1 == 0.0
+    assert found.metrics["eval/pass@1"].value == 0.0
     assert "eval/reward_mean" not in values(found.metrics)
 
 
@@ -177,4 +180,4 @@ def test_equal_prompts_of_two_rows_are_two_groups(engine: InProcessEngine) -> No
     config = EvaluateConfig(temperature=1.0, samples=2)
     found = evaluate(engine, prompts, score, config, ROLLOUT, seed=(0,))
     assert [[v.reward for v in g.verdicts_G] for g in found.groups] == [[1.0, 1.0], [0.0, 0.0]]
-    assert found.pass_at_1 == 0.5
+    assert found.metrics["eval/pass@1"].value == 0.5

@@ -23,11 +23,6 @@ class Evaluation:
     metrics: dict[str, Metric]
     """`eval/...`, as sums and counts."""
 
-    @property
-    def pass_at_1(self) -> float:
-        """Share of rollouts that pass, averaged over prompts."""
-        return self.metrics["eval/pass@1"].value
-
 
 def passes(verdict: Verdict, pass_reward: float) -> bool:
     """Whether a rollout passes: it has a total reward, and that is at least `pass_reward`, but for rounding."""
