@@ -1,4 +1,4 @@
-# make install | demo | first-run | bench | parity | test | test-long | test-vllm | check | format | lint | types | docs | wheel | sizes | proof | clean
+# make install | demo | first-run | bench | parity | test | test-long | test-vllm | test-zero | check | format | lint | types | docs | wheel | sizes | acceptance | proof | clean
 # Needs Python 3.11 or newer and nothing else. Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ PARTS ?=
 SEEDS ?= 0 1 2 3 4 5 6 7 8 9
 KILLS ?= 200
 
-.PHONY: install demo test test-long test-vllm check format lint types docs wheel sizes first-run bench parity venv-trl venv-vllm proof proof-kills proof-learning clean
+.PHONY: install demo test test-long test-vllm test-zero check format lint types docs wheel sizes first-run bench parity venv-trl venv-vllm acceptance proof proof-kills proof-learning clean
 
 install: $(INSTALLED)
 
@@ -70,9 +70,14 @@ test: install
 test-long: install
 	$(TEST_ENV) $(BIN)/python -m pytest -m long $(SPREAD)
 
-# Against a real vLLM server on the CPU, in an environment of its own; in minutes.
+# Against a real vLLM server on the CPU, in an environment of its own; about ten minutes.
 test-vllm: install venv-vllm
-	GROUPWISE_VLLM=$(VLLM_VENV) $(TEST_ENV) $(BIN)/python -m pytest -m vllm tests/end_to_end/test_vllm.py
+	GROUPWISE_VLLM=$(VLLM_VENV) $(TEST_ENV) $(BIN)/python -m pytest -m vllm $(VLLM_OPTIONS) tests/end_to_end/test_vllm.py
+
+# Weights divided by DeepSpeed, which is installed for it; a minute or two.
+test-zero: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,deepspeed]'
+	PATH="$(abspath $(BIN)):$$PATH" $(TEST_ENV) $(BIN)/python -m pytest -m 'long or not long' tests/training/test_zero.py
 
 check: install
 	$(BIN)/ruff format --check .
@@ -104,6 +109,15 @@ sizes: install
 	$(BIN)/python benchmarks/sizes.py
 
 # In hours: that learning is seen where there is some and only there, and that no run that is killed loses anything.
+# All tests, then what they say of each promise: docs/results/acceptance.md. Failures are in the page, and end the command.
+acceptance: install
+	@mkdir -p build
+	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) --junitxml build/tests.xml; echo $$? > build/codes
+	$(TEST_ENV) $(BIN)/python -m pytest -m long $(SPREAD) --junitxml build/long.xml; echo $$? >> build/codes
+	-$(MAKE) test-vllm VLLM_OPTIONS="--junitxml $(CURDIR)/build/vllm.xml"
+	$(BIN)/python -m benchmarks.acceptance build/*.xml
+	@! grep -qv '^0$$' build/codes
+
 proof: proof-learning proof-kills
 
 # Runs killed at random moments, gone on with, and compared at their end with one that was left alone.

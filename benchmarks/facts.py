@@ -30,6 +30,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def in_words(machine: dict[str, Any]) -> str:
+    """A machine for a page: `Some CPU (avx2), 2 cores, 24 GB`."""
+    vectors = ", ".join(machine["vectors"]) or "no AVX"
+    return f"{machine['processor']} ({vectors}), {machine['cores']} cores, {machine['memory_gb']:g} GB"
+
+
 def has_bfloat16() -> bool:
     """True when the processor multiplies bfloat16 in hardware."""
     return bool({"avx512_bf16", "amx_bf16"} & set(machine()["vectors"]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.facts import median
+from benchmarks.facts import in_words, median
 from benchmarks.figures import AXES, held_out, outside_model, pairs_summary, points, scaling_lines
 from benchmarks.record import RESULTS, every
 from benchmarks.scaling import SWEEPS
@@ -170,9 +170,8 @@ def _where(held: Held, known: dict[str, Any]) -> str:
     packages = "; ".join(
         f"{name}: {', '.join(f'{k} {v}' for k, v in versions.items())}" for name, versions in known.items()
     )
-    vectors = ", ".join(machine["vectors"]) or "no AVX"
     return paragraph(
-        f"{machine['processor']} ({vectors}), {machine['cores']} cores, {machine['memory_gb']:g} GB; {packages};",
+        f"{in_words(machine)}; {packages};",
         f"source {held['identity']['source']}; {' and '.join(dates)}, load {min(loads):g} to {max(loads):g}.",
     )
 

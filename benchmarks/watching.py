@@ -64,7 +64,7 @@ def page(found: dict[str, float], runs: Sequence[dict[str, Any]], identity: dict
             "",
             f"All of it is {verdict} {LIMIT:.0%} of a step.",
             "",
-            f"Machine: {identity['machine']}. Source: {identity['source']}.",
+            f"{facts.in_words(identity['machine'])}; source {identity['source']}.",
             "",
         ]
     )

@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks.watching import cost, page
 
+MACHINE = {"processor": "Some CPU", "vectors": [], "cores": 2, "memory_gb": 24.0}
+
 
 def test_shares_by_hand() -> None:
     # Steps of 10 and 20 s without: 2 % and 4 % more with (median 3 %), metrics 1 % and 1 %, lines 0.1 % and 0.3 %.
@@ -23,6 +25,14 @@ def test_shares_by_hand() -> None:
             "written and checked (timed in the run as it is)": 0.015,
         }
     )
-    text = page(found, [{}, {}], {"steps": 3, "machine": "m", "source": "s"})
+    text = page(
+        found,
+        [{}, {}],
+        {
+            "steps": 3,
+            "machine": MACHINE,
+            "source": "s",
+        },
+    )
     assert "| all | 4.20% |" in text
     assert "All of it is NOT below 3% of a step." in text

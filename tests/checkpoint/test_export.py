@@ -11,8 +11,8 @@ from groupwise.checkpoint.export import save_model
 from groupwise.config.model import LoraConfig, ModelConfig
 from groupwise.errors import CheckpointError
 from groupwise.model.load import Policy, load_policy
-from groupwise.model.lora import trainable_parameters
 from groupwise.model.tiny import Architecture, write_tiny
+from tests.model.parameters import trainable_parameters
 
 # PEFT 0.21 asks transformers 5.24 under an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")

@@ -13,8 +13,8 @@ from groupwise.checkpoint.gguf import write_gguf
 from groupwise.config.model import LoraConfig, ModelConfig
 from groupwise.errors import CheckpointError, ModelError
 from groupwise.model.load import Policy, load_policy
-from groupwise.model.lora import trainable_parameters
 from groupwise.model.tiny import Architecture, write_tiny
+from tests.model.parameters import trainable_parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 

@@ -53,6 +53,30 @@ MISFITS = [
         {"memory": {"reference": "cpu"}, "method": "dpo"},
         "the policy itself scores as the reference before its first update",
     ),
+    (
+        {"distributed": {"strategy": "zero3"}, "lora": {}},
+        "divides weights that are all trained, but lora is set",
+    ),
+    (
+        {"distributed": {"strategy": "zero3"}, "training": {"compile": True}},
+        "(distributed.strategy is zero3); turn one of the two off",
+    ),
+    (
+        {"rollout": {"engine": "vllm", "cache_megabytes": 99}},
+        "is of the engine in_process, but rollout.engine is vllm",
+    ),
+    ({"rollout": {"vllm": {}}}, "rollout.vllm is set, but rollout.engine is in_process"),
+    ({"rollout": {"overlap": 1}}, "samples from the very weights that are being trained"),
+    (
+        {"rollout": {"engine": "vllm", "overlap": 1}, "objective": {"old_source": "sampler"}},
+        "rollouts are of weights one step old",
+    ),
+    ({"rollout": {"engine": "vllm", "vllm": {"base_url": "node7:8000"}}}, "is not an address"),
+    ({"rollout": {"engine": "vllm", "vllm": {"base_url": "http://me@node7:8000"}}}, "user name or password"),
+    (
+        {"rollout": {"engine": "vllm", "vllm": {"base_url": "http://a:80", "port": 81}}},
+        "port is of a server that the run starts",
+    ),
     ({"rollout": {"top_p": 0.9}, "objective": {"old_source": "sampler"}}, "set old_source to auto"),
     ({"rollout": {"top_k": 5}, "objective": {"old_source": "sampler"}}, "set old_source to auto"),
     ({"rollout": {"min_p": 0.1}, "objective": {"old_source": "sampler"}}, "set old_source to auto"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from groupwise.records.metrics_file import METRICS
 
 FILES = (
     "README.md",
@@ -112,3 +114,9 @@ def unread_settings(source: Path, keys: list[str]) -> list[str]:
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         read |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return [key for key in keys if key.rsplit(".", 1)[-1] not in read]
+
+
+def undocumented(names: Iterable[str]) -> list[str]:
+    """Those of `names` that METRICS does not explain, sorted."""
+    patterns = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(name))) for name in METRICS]
+    return sorted({name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)})

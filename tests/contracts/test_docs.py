@@ -2,10 +2,16 @@ import re
 from pathlib import Path
 
 import groupwise
-from groupwise.records.metrics_file import METRICS, undocumented
+from groupwise.records.metrics_file import METRICS
 from groupwise.rewards.document import fill
 from groupwise.rewards.made_up import Case, probes
-from tests.contracts.documentation import docstring_faults, metric_names, missing_files, unfinished
+from tests.contracts.documentation import (
+    docstring_faults,
+    metric_names,
+    missing_files,
+    undocumented,
+    unfinished,
+)
 
 SOURCE = Path(groupwise.__file__).parent
 ROOT = Path(__file__).parents[2]

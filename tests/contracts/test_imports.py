@@ -44,5 +44,15 @@ def test_a_configuration_is_checked_without_anything_heavy() -> None:
     assert loaded_by(code) == set()
 
 
+def test_a_run_starts_without_what_only_some_runs_need() -> None:
+    check = (
+        "import sys\nimport groupwise.training.loop, groupwise.training.setup, groupwise.training.inputs\n"
+        "print(*[name for name in ('peft', 'bitsandbytes', 'datasets', 'torch.utils.tensorboard') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_the_check_itself_can_fail() -> None:
     assert loaded_by("import safetensors") == {"safetensors"}

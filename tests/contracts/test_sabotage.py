@@ -307,7 +307,7 @@ def test_what_is_not_finished_is_found(house: Path) -> None:
 
 
 def test_a_metric_without_a_meaning_is_found(house: Path) -> None:
-    from groupwise.records.metrics_file import undocumented
+    from tests.contracts.documentation import undocumented
 
     add(
         house,

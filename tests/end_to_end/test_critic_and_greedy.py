@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 import groupwise
-from groupwise.records.metrics_file import comparable, undocumented
+from groupwise.records.metrics_file import comparable
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.workbench.smoke import RISE, smoke
+from tests.contracts.documentation import undocumented
 
 PROMPTS = ["Say yes.", "Give one word.", "What is two plus two?", "Hello", "How are you?"]
 ROWS = [{"prompt": prompt} for prompt in PROMPTS]

@@ -135,7 +135,7 @@ def test_every_launcher_trains_as_one_process_does(
     place = project(tmp_path / "several", strategy)
     said = done(place, *launcher, "config.yaml", **environment)
     assert f"2 processes (gloo on cpu), {strategy}: " in said
-    assert ("parameters are DTensors" in said) == (strategy == "fsdp2")
+    assert ("fsdp2 is in force: 20 of 20 parameters are DTensors" in said) == (strategy == "fsdp2")
     assert said.count("run folder ") == 1, "one process speaks"
     same_metrics(place / "run", one)
     same_model(place / "run", one)

@@ -15,10 +15,11 @@ from groupwise.errors import GroupwiseError, RunFolderError
 from groupwise.model.load import load_policy
 from groupwise.model.logprobs import TokenLogprobs, plain_logprobs
 from groupwise.model.shared_prefix import Family
-from groupwise.records.metrics_file import comparable, read_metrics, undocumented
+from groupwise.records.metrics_file import comparable, read_metrics
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.training import loop, setup
 from groupwise.training.inputs import read_inputs
+from tests.contracts.documentation import undocumented
 
 PROMPTS = ["Say yes.", "Give one word.", "What is two plus two?", "Hello", "How are you?"]
 ROWS = [{"prompt": p, "n": i} for i, p in enumerate(PROMPTS)]

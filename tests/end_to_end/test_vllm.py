@@ -76,6 +76,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     yield built
     for run in made:
         run.engine.close()
+        run.recorder.metrics.close()
 
 
 def parts(run: Run) -> tuple[VllmEngine, Started]:

@@ -16,9 +16,9 @@ from groupwise.model.lora import (
     attach,
     merged_weights,
     reference_weights,
-    trainable_parameters,
 )
 from groupwise.model.tiny import build_tiny
+from tests.model.parameters import trainable_parameters
 
 # PEFT 0.21 asks transformers 5.24 under an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")

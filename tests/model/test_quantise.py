@@ -17,9 +17,10 @@ from groupwise.errors import CheckpointError, ConfigError
 from groupwise.model.critic import build_critic
 from groupwise.model.load import Policy, load_policy
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.model.lora import merged_weights, reference_weights, trainable_parameters
+from groupwise.model.lora import merged_weights, reference_weights
 from groupwise.model.quantise import bits_per_weight, is_quantised, plain_weight
 from groupwise.model.shared_prefix import Family
+from tests.model.parameters import trainable_parameters
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is None, reason="needs the extra quant"),

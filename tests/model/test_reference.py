@@ -8,8 +8,8 @@ from groupwise.config.memory import MemoryConfig
 from groupwise.config.model import LoraConfig, ModelConfig, ReferenceConfig
 from groupwise.errors import ConfigError
 from groupwise.model.load import Policy, load_policy
-from groupwise.model.lora import trainable_parameters
 from groupwise.model.reference import brought, build_reference
+from tests.model.parameters import trainable_parameters
 
 IDS = torch.tensor([[5, 6, 7, 2, 9]])
 

@@ -12,8 +12,8 @@ from groupwise.records.metrics_file import (
     MetricsFile,
     comparable,
     read_metrics,
-    undocumented,
 )
+from tests.contracts.documentation import undocumented
 
 
 def write(path: Path, *lines: str) -> Path:

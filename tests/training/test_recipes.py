@@ -9,10 +9,11 @@ import pytest
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.records import TrainingGroup
-from groupwise.records.metrics_file import NOT_COMPARABLE, read_metrics, undocumented
+from groupwise.records.metrics_file import NOT_COMPARABLE, read_metrics
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.training.loop import Result, train
 from groupwise.training.setup import Run
+from tests.contracts.documentation import undocumented
 
 Build = Callable[..., Run]
 ROWS = [{"prompt": f"Number {i}?", "n": i, "passed": i / 8} for i in range(8)]

@@ -20,9 +20,10 @@ from groupwise.errors import ConfigError
 from groupwise.model.logprobs import plain_logprobs
 from groupwise.model.shared_prefix import Family
 from groupwise.model.tiny import write_tiny
-from groupwise.records.metrics_file import comparable, read_metrics, undocumented
+from groupwise.records.metrics_file import comparable, read_metrics
 from groupwise.workbench import dpo
 from groupwise.workbench.preferences import read_preferences
+from tests.contracts.documentation import undocumented
 
 PROMPTS = ["Say yes.", "Give one word.", "What is two plus two?", "Hello", "How are you?", "Answer briefly."]
 WORDS = ["one", "two", "three", "hello", "yes", "no", "the answer", "with you"]

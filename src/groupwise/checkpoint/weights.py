@@ -10,9 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from groupwise.errors import CheckpointError, TrainingError
-from groupwise.model.lora import POLICY
 from groupwise.model.reading import quiet
-from groupwise.model.sharding import divided, divided_as, whole_on_first
+from groupwise.model.sharding import divided, live_state, put, shape_of, whole_on_first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,12 +29,12 @@ def trained_weights(policy: Policy) -> dict[str, Tensor]:
     if policy.lora:
         import peft
 
+        from groupwise.model.lora import POLICY  # both take seconds to import
+
         return dict(peft.get_peft_model_state_dict(policy.model, adapter_name=POLICY))
-    state = policy.model.state_dict()
     if divided(policy.model):  # what a process holds of a tensor may be empty, and says nothing
-        own = {*dict(policy.model.named_parameters()), *dict(policy.model.named_buffers())}
-        return {name: tensor for name, tensor in state.items() if name in own}
-    return dict(_once(state))
+        return live_state(policy.model)
+    return dict(_once(policy.model.state_dict()))
 
 
 def whole_weights(policy: Policy) -> dict[str, Tensor]:
@@ -68,6 +67,8 @@ def write_weights(policy: Policy, folder: Path, weights: Mapping[str, Tensor] | 
 
 def write_adapter(policy: Policy, folder: Path, weights: Mapping[str, Tensor]) -> None:
     """Write a LoRA adapter as PEFT does; the arguments are those of `write_weights`, `folder` the adapter's own."""
+    from groupwise.model.lora import POLICY  # PEFT takes seconds to import
+
     model: Any = policy.model
     named = (name.rpartition(".") for name in weights)
     in_model = {f"{layer}.{POLICY}.{kind}": weights[f"{layer}.{kind}"] for layer, _, kind in named}
@@ -95,9 +96,8 @@ def read_weights(policy: Policy, folder: Path) -> None:
     saved = load_file(place)
     own = trained_weights(policy)
     _refuse_other(saved, own, folder, policy.name)
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(divided_as(tensor, saved[name]))
+    for name, tensor in own.items():
+        put(tensor, saved[name])
 
 
 @torch.no_grad()
@@ -131,8 +131,8 @@ def _refuse_other(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], folder
                 f"the checkpoint {folder} is of another model: {where} has no weights {key}; resume with the model "
                 "that the run was started with"
             )
-        if saved[key].shape != own[key].shape or saved[key].dtype != own[key].dtype:
-            theirs, ours = (f"{list(each[key].shape)} in {each[key].dtype}" for each in (saved, own))
+        if saved[key].shape != shape_of(own[key]) or saved[key].dtype != own[key].dtype:
+            theirs, ours = (f"{list(shape_of(each[key]))} in {each[key].dtype}" for each in (saved, own))
             raise CheckpointError(
                 f"the checkpoint {folder} is of another model: its {key} is {theirs}, that of {name} {ours}; resume "
                 "with the model that the run was started with"

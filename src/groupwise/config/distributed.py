@@ -12,10 +12,10 @@ from groupwise.config.base import PositiveFloat, Section
 class DistributedConfig(Section):
     """How the processes of a run work together. With one process nothing of it has an effect; docs/scaling.md."""
 
-    strategy: Literal["ddp", "fsdp2"] = Field(
+    strategy: Literal["ddp", "fsdp2", "zero3"] = Field(
         default="ddp",
         description="`ddp`: every process holds the whole model; `fsdp2`: weights, gradients and optimiser are divided "
-        "among them.",
+        "among them; `zero3`: the same by DeepSpeed, the extra `deepspeed`.",
     )
     timeout_seconds: PositiveFloat = Field(
         default=1800.0,

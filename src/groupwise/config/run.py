@@ -354,10 +354,15 @@ class RunConfig(Section):
             )
 
     def _distributed(self) -> None:
-        if self.distributed.strategy == "fsdp2" and self.training.compile:
+        if self.distributed.strategy == "zero3" and self.lora is not None:
+            raise ValueError(
+                "distributed.strategy is zero3, which divides weights that are all trained, but lora is set; set it to "
+                "fsdp2, or remove lora"
+            )
+        if self.distributed.strategy != "ddp" and self.training.compile:
             raise ValueError(
                 "training.compile is on, but compiled layers do not bring divided weights together "
-                "(distributed.strategy is fsdp2); turn one of the two off"
+                f"(distributed.strategy is {self.distributed.strategy}); turn one of the two off"
             )
 
     def _actions(self) -> None:

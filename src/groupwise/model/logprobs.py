@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from groupwise.model.sharding import Shards
+    from groupwise.model.zero import ZeroShards
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once: 16.8 million, 64 MB in float32."""
@@ -199,7 +200,7 @@ class TokenLogprobs:
                 # Ours called plainly is SDPA, which lacks what some models need: soft caps, attention sinks.
                 causal.set_attn_implementation(own_attention)
         self.precision = precision
-        self.shards: Shards | None = None
+        self.shards: Shards | ZeroShards | None = None
         """Where the weights are divided among processes; None where they are all here."""
         if compiled:
             self._trained = torch.compile(self.backbone, dynamic=True)
@@ -216,9 +217,24 @@ class TokenLogprobs:
         """
         from groupwise.model.sharding import Shards  # half a second, for those who have several processes
 
-        self.shards = Shards(self.model, self.backbone, mesh)
+        self.shards = shards = Shards(self.model, self.backbone, mesh)
         self.recorded = None  # what samples is gathered, what trains is not
-        return self.shards
+        return shards
+
+    def divide_by_zero(self, adamw: torch.optim.AdamW) -> ZeroShards:
+        """As `divide`, among all processes and with the optimiser of the weights; see `model/zero.py`."""
+        from groupwise.model.zero import ZeroShards
+
+        self.shards = shards = ZeroShards(self.model, self.head, adamw)
+        self.recorded = None
+        return shards
+
+    def backward(self, loss: Tensor) -> None:
+        """The backward pass of what was scored with gradient."""
+        if self.shards is None:
+            torch.autograd.backward(loss)
+        else:
+            self.shards.backward(loss)
 
     def gathered(self) -> AbstractContextManager[None]:
         """Inside, all weights are here, for work without gradient. Every process that has a part of them enters it."""

@@ -106,11 +106,6 @@ def reference_weights(model: PeftModel) -> Iterator[None]:
             parameter.requires_grad_(wanted)
 
 
-def trainable_parameters(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
-    """The parameters that take gradients, with their names, in the model's order; tied ones once."""
-    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-
-
 @torch.no_grad()
 def merged_weights(model: PeftModel) -> dict[str, Tensor]:
     """The weights of the model with its adapter merged in, under the base model's own names.

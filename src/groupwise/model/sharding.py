@@ -9,22 +9,24 @@ passes, whose number differs from process to process, so for these the whole mod
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Root(torch.nn.Module):
+class Root(torch.nn.Module):
     """Inside its forward pass the weights outside the layers, such as embedding and head, are together."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -58,10 +60,12 @@ class Shards:
         Raises:
             RuntimeError: a parameter was left out.
         """
+        from torch.distributed.fsdp import FSDPModule, fully_shard  # a second to import
+
         layers = _layers(backbone)
         for layer in layers:
             fully_shard(layer, mesh=mesh)
-        self._root = _Root(model)
+        self._root = Root(model)
         fully_shard(self._root, mesh=mesh)
         self._modules: list[Any] = [m for m in self._root.modules() if isinstance(m, FSDPModule)]
         for module in self._modules:
@@ -74,7 +78,7 @@ class Shards:
             module.set_modules_to_backward_prefetch([before if module is not self._root else ordered[-1]])
         self.layers = len(layers)
         parameters = list(model.parameters())
-        self.tensors = sum(isinstance(p, DTensor) for p in parameters)
+        self.tensors = sum(is_dtensor(p) for p in parameters)
         if self.tensors != len(parameters):
             raise RuntimeError(
                 f"{len(parameters) - self.tensors} of {len(parameters)} parameters are not divided"
@@ -86,6 +90,10 @@ class Shards:
         """`compute` with gradient; every process of the mesh calls this equally often."""
         result: T = self._root(compute, *args, **kwargs)
         return result
+
+    def backward(self, loss: Tensor) -> None:
+        """Add up the gradient of the sum over all processes of their losses; every process calls this equally often."""
+        torch.autograd.backward(loss)
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -110,22 +118,48 @@ def _layers(backbone: torch.nn.Module) -> list[torch.nn.Module]:
     return max(lists, key=len, default=[])
 
 
+def is_zero(tensor: Tensor) -> bool:
+    """True for a parameter that DeepSpeed has divided, see `model/zero.py`."""
+    return hasattr(tensor, "ds_id")
+
+
+def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
+    """True for a tensor of torch's that is divided. Its module takes a second to import, and where nobody has imported
+    it there is no such tensor."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def is_divided(tensor: Tensor) -> bool:
+    """True for a tensor of which this process holds a part."""
+    return is_dtensor(tensor) or is_zero(tensor)
+
+
+def shape_of(tensor: Tensor) -> torch.Size:
+    """The shape of a tensor, or of one that is divided when it is whole."""
+    return torch.Size(getattr(tensor, "ds_shape", tensor.shape))
+
+
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor as it is, or one that is divided put together again; every process of its mesh calls this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    """A tensor as it is, or one that is divided put together again; every process that has a part of it calls this."""
+    if is_zero(tensor):
+        from groupwise.model.zero import whole_zero
+
+        return whole_zero(tensor)
+    return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 
 def whole_on_first(tensor: Tensor) -> Tensor:
     """As `whole`, but a divided tensor goes to the memory of the first process alone; the others get an empty one."""
-    if not isinstance(tensor, DTensor):
+    if not is_divided(tensor):
         return tensor
-    full = whole(tensor.detach())
+    full = whole(tensor).detach()
     return full.cpu() if dist.get_rank() == 0 else full.new_empty(0, device="cpu")
 
 
 def divided(model: torch.nn.Module) -> bool:
     """True when a model's weights are divided among processes."""
-    return any(isinstance(p, DTensor) for p in model.parameters())
+    return any(is_divided(p) for p in model.parameters())
 
 
 def whole_state(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -133,11 +167,16 @@ def whole_state(model: torch.nn.Module) -> dict[str, Tensor]:
 
     Every process of the mesh calls this.
     """
-    state: dict[str, Tensor] = model.state_dict()
     if not divided(model):
-        return state
+        return dict(model.state_dict())
+    return {name: whole_on_first(tensor) for name, tensor in live_state(model).items()}
+
+
+def live_state(model: torch.nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model's `state_dict` themselves, tied ones once."""
     once = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: whole_on_first(tensor) for name, tensor in state.items() if name in once}
+    state = model.state_dict(keep_vars=True)
+    return {name: tensor for name, tensor in state.items() if name in once}
 
 
 def whole_copy(module: torch.nn.Module) -> Any:
@@ -146,9 +185,20 @@ def whole_copy(module: torch.nn.Module) -> Any:
     together = {
         id(p): torch.nn.Parameter(whole(p.detach()), requires_grad=False)
         for p in module.parameters()
-        if isinstance(p, DTensor)
+        if is_dtensor(p)
     }
     return copy.deepcopy(module, together)
+
+
+@torch.no_grad()
+def put(tensor: Tensor, full: Tensor) -> None:
+    """Give a tensor new values; one that is divided keeps this process's part of them."""
+    if is_zero(tensor):
+        from groupwise.model.zero import put_zero
+
+        put_zero(tensor, full)
+    else:
+        tensor.copy_(divided_as(tensor, full))
 
 
 def divided_as(like: Tensor, full: Tensor) -> Tensor:
@@ -156,6 +206,8 @@ def divided_as(like: Tensor, full: Tensor) -> Tensor:
 
     What the first process holds is what counts.
     """
-    if not isinstance(like, DTensor):
+    if not is_dtensor(like):
         return full
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(full.to(like.device), like.device_mesh, like.placements)

@@ -7,8 +7,7 @@ JSON has no NaN and no infinity. A metric that is one is evidence, so it is writ
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from groupwise.records.lines_file import LinesFile, read_lines
@@ -233,12 +232,6 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 def comparable(values: Mapping[str, float]) -> dict[str, float]:
     """The metrics that a repeated run on the same machine gives again bit for bit: without times, memory and rates."""
     return {name: value for name, value in values.items() if not name.startswith(NOT_COMPARABLE)}
-
-
-def undocumented(names: Iterable[str]) -> list[str]:
-    """Those of `names` that METRICS does not explain, sorted."""
-    patterns = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(name))) for name in METRICS]
-    return sorted({name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)})
 
 
 def spelled(name: str, value: float) -> float | str:

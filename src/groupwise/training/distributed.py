@@ -10,6 +10,7 @@ writes the run folder.
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import logging
 import os
 import re
@@ -46,7 +47,7 @@ class Ranks:
         self,
         number: int = 0,
         count: int = 1,
-        strategy: Literal["ddp", "fsdp2"] = "ddp",
+        strategy: Literal["ddp", "fsdp2", "zero3"] = "ddp",
         *,
         seconds: float = 0.0,
     ) -> None:
@@ -59,7 +60,8 @@ class Ranks:
             seconds: how long one waits for the others.
         """
         self.number, self.count = number, count
-        self.sharded = strategy == "fsdp2" and count > 1
+        self.strategy = strategy
+        self.sharded = strategy != "ddp" and count > 1
         self._seconds = seconds
 
     @property
@@ -168,7 +170,7 @@ class Ranks:
             return []
         how = "ddp: the whole model in each, gradients added up after the last micro-batch"
         if self.sharded:
-            how = "fsdp2: weights, gradients and optimiser divided among them"
+            how = f"{self.strategy}: weights, gradients and optimiser divided among them"
         by = "nccl" if device.type == "cuda" else "gloo"
         return [f"{self.count} processes ({by} on {device.type}), {how}"]
 
@@ -216,10 +218,15 @@ def join(config: DistributedConfig) -> Ranks:
     """Meet the other processes, once; later calls give the same. One process that nobody launched is alone.
 
     Raises:
-        ConfigError: the launcher's variables are wrong.
+        ConfigError: the launcher's variables are wrong, or DeepSpeed is asked for and not installed.
         RankError: the others do not come within `distributed.timeout_seconds`.
     """
     count = launched()
+    if config.strategy == "zero3" and importlib.util.find_spec("deepspeed") is None:
+        raise ConfigError(
+            "distributed.strategy is zero3, but deepspeed is not installed; pip install 'groupwise[deepspeed]', or set "
+            "it to fsdp2, which divides the same by torch's own means"
+        )
     if count == 1:
         return ALONE
     if not dist.is_initialized():

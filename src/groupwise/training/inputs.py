@@ -277,10 +277,11 @@ def objective_of(config: RunConfig, base: Path) -> dict[str, Any]:
                 raise ConfigError(
                     f"critic is set, but the advantage {choice.name} asks for no values, so there is none; remove it"
                 )
-            if "values" in functions[key].needs and config.distributed.strategy == "fsdp2":
+            if "values" in functions[key].needs and config.distributed.strategy != "ddp":
                 raise ConfigError(
-                    f"distributed.strategy is fsdp2, but the advantage {choice.name} asks for a critic, whose weights "
-                    "are not divided; set distributed.strategy to ddp, or take another advantage"
+                    f"distributed.strategy is {config.distributed.strategy}, but the advantage {choice.name} asks for "
+                    "a critic, whose weights are not divided; set distributed.strategy to ddp, or take another "
+                    "advantage"
                 )
             continue
         functions[key] = registry.bind(function, settings)

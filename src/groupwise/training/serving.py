@@ -20,7 +20,6 @@ from groupwise.config import RunConfig
 from groupwise.config.serving import VllmConfig
 from groupwise.errors import ConfigError
 from groupwise.model.logprobs import TokenLogprobs
-from groupwise.model.lora import POLICY, base_weights
 from groupwise.model.reading import quiet
 from groupwise.model.sharding import whole_state
 from groupwise.rollouts.engine import Engine
@@ -136,6 +135,8 @@ def write_whole(policy: Policy, folder: Path, *, by: Callable[[Callable[[], None
 
 def write_base(policy: Policy, folder: Path, *, by: Callable[[Callable[[], None]], None]) -> None:
     """As `write_whole`, the weights that an adapter is on, without it."""
+    from groupwise.model.lora import base_weights  # PEFT takes seconds to import
+
     weights = base_weights(policy.model)
     by(lambda: _saved(policy, policy.model.get_base_model(), folder, weights))
 
@@ -168,6 +169,8 @@ def _started(
     dtype = str(policy.precision or next(policy.model.parameters()).dtype).removeprefix("torch.")
     rank: int | None = None
     if policy.lora:
+        from groupwise.model.lora import POLICY
+
         peft_config: Any = policy.model.peft_config[POLICY]
         rank = int(peft_config.r)
 

@@ -45,7 +45,7 @@ from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed, take_up
 from groupwise.training.schedules import KLController, Temperature
 from groupwise.training.serving import engine_of
-from groupwise.training.sharing import share_model
+from groupwise.training.sharing import optimizer_of, share_model
 from groupwise.training.step import Forward, Updater
 from groupwise.training.weights import Optimizer, learning_rate
 
@@ -269,7 +269,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     reference_forward, reference_weights = _reference(config, policy, forward, longest)
     critic = value_trainer(inputs, policy, scorer, notices, steps=steps, longest_tokens=longest, ranks=ranks)
     notices += share_model(ranks, inputs, policy, prompts, forward, reference_forward)
-    optimizer = Optimizer(policy.model, config.training)
+    optimizer = optimizer_of(policy, forward, config.training, notices)
     # The folder last, so that a run that cannot start leaves none and removes no earlier run.
     recorder = _recorder(inputs, steps, notices, console, resumed, ranks)
     run = Run(

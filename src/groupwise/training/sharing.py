@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.config.training import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.model.load import Policy
 from groupwise.records import Prompt, Rollout
@@ -15,6 +16,7 @@ from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.training.distributed import Ranks
 from groupwise.training.inputs import Inputs
 from groupwise.training.step import Forward
+from groupwise.training.weights import Optimizer
 
 
 class SharedEngine:
@@ -84,8 +86,11 @@ def share_model(
         ConfigError: some rank has something else, or all would compute on one GPU.
     """
     if ranks.alone:
-        if inputs.config.distributed.strategy == "fsdp2":
-            return ["distributed.strategy is fsdp2, but there is one process, so that nothing is divided"]
+        strategy = inputs.config.distributed.strategy
+        if strategy != "ddp":
+            return [
+                f"distributed.strategy is {strategy}, but there is one process, so that nothing is divided"
+            ]
         return []
     if inputs.config.model.device.startswith("cuda:"):
         raise ConfigError(
@@ -95,14 +100,38 @@ def share_model(
     ranks.same("settings", inputs.config.model_dump_json())
     ranks.same("prompts", _digest(prompts))
     ranks.same("weights", [float(p.detach().double().sum()) for p in policy.model.parameters()])
-    if not ranks.sharded:
-        return []
-    shards = forward.scorer.divide(ranks.mesh(policy.device))
-    said = f"fsdp2 is in force: {shards.tensors} of {shards.tensors} parameters are DTensors, in {shards.layers} layers"
-    if reference is not None and reference.scorer is not forward.scorer and reference.device == policy.device:
-        reference.scorer.divide(ranks.mesh(policy.device))
-        said += ", those of the reference as well"
-    return [said]
+    said = []
+    if ranks.strategy == "fsdp2":
+        shards = forward.scorer.divide(ranks.mesh(policy.device))
+        count = f"{shards.tensors} of {shards.tensors} parameters"
+        said.append(f"fsdp2 is in force: {count} are DTensors, in {shards.layers} layers")
+    own = reference is not None and reference.scorer is not forward.scorer
+    if ranks.sharded and reference is not None and own and reference.device == policy.device:
+        shards = reference.scorer.divide(ranks.mesh(policy.device))
+        said.append(
+            f"the reference is divided as well: {shards.tensors} of {shards.tensors} parameters are DTensors"
+        )
+    return said
+
+
+def optimizer_of(policy: Policy, forward: Forward, config: TrainingConfig, notices: list[str]) -> Optimizer:
+    """The optimiser of the policy's weights, which with zero3 are divided together with it.
+
+    Args:
+        policy: as `share_model` left it.
+        forward: scores with the policy.
+        config: its settings.
+        notices: told what is really divided.
+    """
+    own = Optimizer(policy.model, config)
+    if forward.ranks.strategy != "zero3":
+        return own
+    from groupwise.training.zero import ZeroOptimizer  # DeepSpeed, which is an extra
+
+    shards = forward.scorer.divide_by_zero(own.adamw)
+    count = f"{shards.tensors} of {shards.tensors} parameters"
+    notices.append(f"zero3 is in force: {count} are divided by DeepSpeed")
+    return ZeroOptimizer(own, shards)
 
 
 def _digest(prompts: Sequence[Prompt]) -> str:

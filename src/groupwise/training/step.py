@@ -74,7 +74,7 @@ class Forward:
         family = Family(prompt_ids=row.prompt_ids, responses=[row.rollout.token_ids_T[:1]])
         with torch.enable_grad():
             logprobs, _ = self.scorer([family], temperature=self.temperature.value)
-            torch.autograd.backward(0.0 * logprobs.sum())
+            self.scorer.backward(0.0 * logprobs.sum())
 
     def micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         """Rows as micro-batches within the limits."""
@@ -205,7 +205,7 @@ class Updater:
         for batch in batches:
             with torch.enable_grad():  # whoever calls, and whatever a reward has switched off
                 terms, policy_logprobs_M = self._terms(batch, reuse=reuse)
-                terms.loss.backward()
+                self.forward.scorer.backward(terms.loss)
             # The clamp of the ratio hides an infinite log-prob from the loss.
             loss += float(terms.loss.detach()) if bool(policy_logprobs_M.isfinite().all()) else math.nan
             parts.append(self._measure(batch, terms, policy_logprobs_M))

@@ -50,9 +50,13 @@ class Optimizer:
         self.parameters = [p for _, p in named]
         if not self.parameters:
             raise ConfigError("the model has no trainable weights; check lora.target_modules")
+        matrices = [p for p in self.parameters if p.dim() >= 2]
+        others = [p for p in self.parameters if p.dim() < 2]
+        self.ordered = [*matrices, *others]
+        """The parameters in the order of their numbers in AdamW's state."""
         groups = [
-            {"params": [p for p in self.parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-            {"params": [p for p in self.parameters if p.dim() < 2], "weight_decay": 0.0},
+            {"params": matrices, "weight_decay": config.weight_decay},
+            {"params": others, "weight_decay": 0.0},
         ]
         self.adamw = torch.optim.AdamW(
             [group for group in groups if group["params"]],

@@ -7,10 +7,11 @@ import torch
 
 from groupwise.config.model import LoraConfig, ModelConfig
 from groupwise.errors import ModelError
-from groupwise.model.lora import attach, trainable_parameters
+from groupwise.model.lora import attach
 from groupwise.model.tiny import build_tiny, write_tiny
 from groupwise.workbench.planning.devices import published
 from groupwise.workbench.planning.shapes import Linear, of_config, shape_of
+from tests.model.parameters import trainable_parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 MODELS = {row["ids"][0]: row for row in published()["models"]}
