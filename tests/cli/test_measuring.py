@@ -166,7 +166,7 @@ def test_other_prompts_by_the_name_of_any_source(project: Path, groupwise: Calla
             "held_out.jsonl line 1: the number column holds 1, not text",
         ),
         (("train.jsonl",), "train.jsonl is a file of rows by its name; name a configuration"),
-        (("config.yaml", "--output", "reward.py"), "reward.py is there already, and people write such files"),
+        (("config.yaml", "--output", "code.py"), "code.py is there already, and people write such files"),
         (
             ("config.yaml", "--output", "other.YAML"),
             "other.YAML is there already, and people write such files",
@@ -184,6 +184,7 @@ def test_what_is_found_out_before_a_model_is_loaded(
     monkeypatch.setattr("groupwise.model.load.load_policy", lambda *a, **k: pytest.fail("a model was loaded"))
     (project / "held_out.jsonl").write_text('{"prompt": "a", "text": "b", "number": 1}\n')
     (project / "other.YAML").write_text("kept")
+    (project / "code.py").write_text("")
     found = groupwise("eval", *words)
     assert (found.code, said in found.err) == (2, True), found.err
     assert (project / "other.YAML").read_text() == "kept"

@@ -77,8 +77,8 @@ def _refuse(path: Path, mode: int | None, inputs: Sequence[Path], option: str) -
         raise DataError(f"{option} {path} is a folder; name a file in it")
     if stat.S_ISBLK(mode):
         raise DataError(f"{option} {path} is a disk; name a file")
-    if stat.S_ISREG(mode) and path.suffix.lower() in _BY_HAND:
-        raise DataError(f"{option} {path} is there already, and people write such files; name another file")
     for given in inputs:
         if given.exists() and given.samefile(path):
             raise DataError(f"{option} {path} is {given}, which is read here; name another file")
+    if stat.S_ISREG(mode) and path.suffix.lower() in _BY_HAND:
+        raise DataError(f"{option} {path} is there already, and people write such files; name another file")
