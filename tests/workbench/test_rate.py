@@ -196,6 +196,11 @@ def test_what_is_refused(sheet: Path, tmp_path: Path) -> None:
         read_ratings(sheet, [ann, ann])
     with pytest.raises(DataError, match="no response is rated in"):
         read_ratings(sheet, [filled(sheet, lambda item: None)])
+    (tmp_path / "other").mkdir()
+    for text in ("{", "[]", '{"sheet": "a", "items": null}', '{"sheet": "a", "items": [{"x": 1}, 3]}'):
+        (tmp_path / "other" / "key.json").write_text(text)
+        with pytest.raises(DataError, match=r"key.json is not the key of a sheet"):
+            read_ratings(tmp_path / "other", [ann])
     ann.write_text("item,score\n1,2\n")
     with pytest.raises(DataError, match=r"has no columns item and rating; fill in a copy of sheet.csv"):
         read_ratings(sheet, [ann])

@@ -288,6 +288,8 @@ def _key(folder: Path) -> dict[str, Any]:
         key = json.loads(file.read_text(encoding="utf-8"))
         if not {"sheet", "items"} <= set(key):
             raise ValueError("no sheet in it")
+        if not all({"item", "model", "prompt_id"} <= set(item) for item in key["items"]):
+            raise ValueError("an item without its code, model or prompt")
     except OSError as error:
         raise DataError(
             f"{file} cannot be read: {error.strerror or error}; name the folder that `groupwise rate export` made"
