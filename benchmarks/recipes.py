@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from groupwise.evaluate.intervals import bootstrap_interval, student_interval
+
 ROOT = Path(__file__).parent.parent
 LEVELS = (1, 2, 3, 4, 5, 6, 7, 8)
 ARMS: dict[str, dict[str, Any]] = {
@@ -33,7 +35,6 @@ ARMS: dict[str, dict[str, Any]] = {
         "prompts": {"curriculum": {"difficulty": [0.6, 0.95], "steps": 40, "again_after": 12}},
     },
 }
-RESAMPLES = 10_000
 
 Curve = list[tuple[float, float]]
 """(generated tokens so far, held-out accuracy), one pair per evaluation."""
@@ -116,19 +117,6 @@ def by_update(curve: Curve) -> float:
     return float(np.mean([accuracy for _, accuracy in curve]))
 
 
-def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """95 % of the means of bootstrap samples of the seeds."""
-    rng = np.random.default_rng(seed)
-    means = rng.choice(np.asarray(values), (RESAMPLES, len(values))).mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def said(values: Sequence[float], form: str = ".3f") -> str:
-    low, high = interval(values)
-    return f"{np.mean(values):{form}} [{low:{form}}, {high:{form}}]"
-
-
 def table(curves: dict[str, list[Curve]]) -> str:
     """One line per arm, each the mean over seeds with its interval; differences are paired by seed."""
     plain = curves["plain"]
@@ -144,9 +132,14 @@ def table(curves: dict[str, list[Curve]]) -> str:
             for curve, goal in zip(runs, goals, strict=True)
         ]
         never = sum(tokens_to(curve, goal) == float("inf") for curve, goal in zip(runs, goals, strict=True))
+        against = "" if arm == "plain" else student_interval(more).text("+.3f")
+        ends, heights, updates = (
+            bootstrap_interval(values).text(".3f")
+            for values in (at_budget, areas, [by_update(curve) for curve in runs])
+        )
         lines.append(
-            f"| {arm} | {said(at_budget)} | {said(areas)} | {'' if arm == 'plain' else said(more, '+.3f')} "
-            f"| {said(shares, '.2f')} | {never} of {len(runs)} | {said([by_update(curve) for curve in runs])} |"
+            f"| {arm} | {ends} | {heights} | {against} | {bootstrap_interval(shares).text('.2f')} "
+            f"| {never} of {len(runs)} | {updates} |"
         )
     return "\n".join(lines)
 
@@ -159,8 +152,8 @@ def verdict(curves: dict[str, list[Curve]]) -> str:
         if arm == "plain":
             continue
         more = [area(c, budget) - area(p, budget) for c, p in zip(runs, curves["plain"], strict=True)]
-        low, high = interval(more)
-        word = "better than" if low > 0 else "worse than" if high < 0 else "within noise of"
+        found = student_interval(more)
+        word = "better than" if found.low > 0 else "worse than" if found.high < 0 else "within noise of"
         sentences.append(f"{arm} is {word} plain sampling")
     text = "; ".join(sentences)
     return text[0].upper() + text[1:] + "."
@@ -205,7 +198,8 @@ A model of 0.1 M random weights is asked for n = 1 to 8 lower-case letters and h
 rows can never pass. {given.steps} steps of 8 prompts x 8 responses, learning rate 3e-3, GRPO without a KL; accuracy is
 that of 4 samples to each of {len(rows(True))} held-out rows, every 4 steps. Tokens are all that training generated,
 those of replaced groups included; arms are compared up to {budget:.0f} tokens, which all of them reached. Mean over
-{len(given.seeds)} seeds with a bootstrap interval of 95 % over seeds; the difference is paired by seed.
+{len(given.seeds)} seeds with a bootstrap interval of 95 % over seeds; the difference is paired by seed, its interval
+Student's.
 
 | arm | accuracy at the end | mean accuracy on the way | more than plain | tokens to plain's end | never | per update |
 |---|---|---|---|---|---|---|

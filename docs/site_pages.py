@@ -1,6 +1,6 @@
 """What the site (mkdocs.yml) needs beside the pages of this folder.
 
-The README, CONTRIBUTING and CHANGELOG become pages of it. Links out of this folder, to source and examples, have no
+The README, CONTRIBUTING, CHANGELOG and the examples' own pages become pages of it. Links to source and data have no
 page to lead to: their text stays, with the path where it does not name it.
 """
 
@@ -14,7 +14,14 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+_EXAMPLES = sorted(ROOT.glob("examples/*/README.md"))
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "examples/README.md": "examples/index.md",
+    **{f"examples/{path.parent.name}/README.md": f"examples/{path.parent.name}.md" for path in _EXAMPLES},
+}
 """File beside this folder to page of the site."""
 
 _LINK = re.compile(
@@ -27,9 +34,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that stand beside this folder."""
     for name, page in PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
-        files.append(
-            File.generated(config, page, content=_IMAGE.sub(r"\1(", linked(text, folder=".", on=page)))
-        )
+        content = linked(text, folder=posixpath.dirname(name), on=page)
+        files.append(File.generated(config, page, content=_IMAGE.sub(r"\1(", content)))
     return files
 
 

@@ -84,6 +84,18 @@ def test_what_has_no_place_in_the_format(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*x.gguf*"))
 
 
+def test_a_weight_that_float16_cannot_hold_is_told(tmp_path: Path) -> None:
+    policy = load(write_tiny(tmp_path / "base"))
+    weight: Any = next(p for n, p in policy.model.named_parameters() if n.endswith("up_proj.weight"))
+    weight.data[0, 0] = 70_000.0
+    with pytest.raises(ModelError, match=r"up_proj.weight with values .* in float16; take --precision f32"):
+        write_gguf(policy, tmp_path / "x.gguf")
+    write_gguf(policy, tmp_path / "y.gguf", precision="f32")
+    weight.data[0, 0] = float("nan")
+    with pytest.raises(ModelError, match=r"with values that are not finite$"):
+        write_gguf(policy, tmp_path / "y.gguf", precision="f32")
+
+
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     policy = load(write_tiny(tmp_path / "base"))
     (tmp_path / "file").write_text("")

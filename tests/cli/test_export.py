@@ -44,7 +44,8 @@ def test_every_form_is_the_model_that_was_trained(project: Path, groupwise: Call
     assert groupwise("export", "run", "m.gguf", "--precision", "f32").out == "wrote m.gguf, a .gguf file\n"
     found = load_policy(ModelConfig(name="m.gguf", device="cpu"), lora=None, base=project, seed=0)
     assert (logprobs(found.model) - trained).abs().max() < 1e-6
-    assert groupwise("export", "folder", "again.gguf").code == 0
+    assert groupwise("export", "folder", "again.GGUF").out == "wrote again.GGUF, a .gguf file\n"
+    assert groupwise("export", "again.GGUF", "unpacked").out == "wrote unpacked, a Hugging Face folder\n"
 
 
 def test_wrong_inputs(project: Path, groupwise: Callable[..., Said]) -> None:

@@ -136,3 +136,55 @@ def test_a_file_with_other_columns_is_refused_with_the_remedy(
     assert "prompts.columns: {prompt: question}" in said.err
     words = ("rewards=[numeric]", "prompts.columns.prompt=question", "--data", "gsm.jsonl")
     assert groupwise("eval", "config.yaml", *words).code == 0
+
+
+def test_other_prompts_by_the_name_of_any_source(project: Path, groupwise: Callable[..., Said]) -> None:
+    (project / "maker.py").write_text(
+        "def rows():\n    return [{'prompt': f'made {i}:', 'answer': str(i)} for i in range(2)]\n"
+    )
+    for source in ("maker.py:rows", "held_out.jsonl"):
+        found = measured(project, groupwise, "config.yaml", "--data", source)
+        assert found["data"] == source
+        assert found["prompts"][0]["id"] == f"{source}:0"
+    words = "prompts.held_out=[held_out.jsonl, {source: 'maker.py:rows'}]"
+    assert measured(project, groupwise, "config.yaml", words)["data"] == "held_out.jsonl, maker.py:rows"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("config.yaml", "--reference", "answr"),
+            "held_out.jsonl line 1: no column 'answr' to compare with; the row",
+        ),
+        (
+            ("config.yaml", "--reference", "numbr"),
+            "no column 'numbr' to compare with; did you mean 'number'?",
+        ),
+        (
+            ("config.yaml", "--reference", "number"),
+            "held_out.jsonl line 1: the number column holds 1, not text",
+        ),
+        (("train.jsonl",), "train.jsonl is a file of rows by its name; name a configuration"),
+        (("config.yaml", "--output", "code.py"), "code.py is there already, and people write such files"),
+        (
+            ("config.yaml", "--output", "other.YAML"),
+            "other.YAML is there already, and people write such files",
+        ),
+        (("config.yaml", "--data", "maker.py:rows"), "maker.py"),
+    ],
+)
+def test_what_is_found_out_before_a_model_is_loaded(
+    project: Path,
+    groupwise: Callable[..., Said],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.setattr("groupwise.model.load.load_policy", lambda *a, **k: pytest.fail("a model was loaded"))
+    (project / "held_out.jsonl").write_text('{"prompt": "a", "text": "b", "number": 1}\n')
+    (project / "other.YAML").write_text("kept")
+    (project / "code.py").write_text("")
+    found = groupwise("eval", *words)
+    assert (found.code, said in found.err) == (2, True), found.err
+    assert (project / "other.YAML").read_text() == "kept"

@@ -76,7 +76,7 @@ class Block:
 def pages() -> list[Path]:
     """Every page whose blocks a reader may try."""
     top = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    return [*top, *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
+    return [*top, *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/README.md"))]
 
 
 def blocks(page: Path) -> list[Block]:

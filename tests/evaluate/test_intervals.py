@@ -53,7 +53,9 @@ def test_a_bootstrap_of_many_is_the_usual_interval() -> None:
     assert found.value == pytest.approx(values.mean())
     assert (found.value - found.low, found.high - found.value) == pytest.approx((half, half), rel=0.06)
     assert bootstrap_interval(values.tolist()) == found
-    assert bootstrap_interval([2.5]) == Estimate(2.5, 2.5, 2.5)
+    one = bootstrap_interval([2.5])  # says nothing of others
+    assert one == Estimate(2.5, -math.inf, math.inf)
+    assert (one.text(".1f"), one.data()) == ("2.5", {"value": 2.5, "low": None, "high": None})
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_perplexity_is_that_of_a_plain_forward_pass(build_policy: Callable[..., 
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(DataError, match=r"made:0: no column 'gold'; the row has reference"):
+    with pytest.raises(DataError, match=r"made:0: no column 'gold' to compare with; the row has reference"):
         overlap(groups(), "gold")
     with pytest.raises(DataError, match=r"made:0: the n column holds 5, not text"):
         overlap([group_of(["x"], columns={"n": 5})], "n")

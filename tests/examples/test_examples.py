@@ -48,6 +48,8 @@ ELSEWHERE = {"code_rewards", "dpo", "vllm"}
 def test_every_example_has_a_test_and_says_what_it_is() -> None:
     folders = {path.parent.name for path in (ROOT / "examples").glob("*/config.yaml")}
     assert folders == {*TRAINED, *ELSEWHERE}
+    index = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\((\w+)/README.md\)", index)) == folders
     for name in folders:
         lines = (ROOT / "examples" / name / "README.md").read_text(encoding="utf-8").splitlines()
         assert lines[0].startswith("# ")

@@ -134,6 +134,8 @@ WRONG: list[tuple[str, bytes, str]] = [
     ("a.csv", b"prompt,answer\n", "a.csv: the file holds no rows"),
     ("a.csv", b"prompt,answer\na\n", "a.csv line 2: 1 fields, but there are 2 columns (prompt, answer)"),
     ("a.csv", b"prompt,prompt\na,b\n", "two columns are called 'prompt'"),
+    ("a.csv", b"prompt;gold\na;b\n", "one column, called 'prompt;gold'; is ';' what separates fields?"),
+    ("a.tsv", b"prompt,gold\na,b\n", "one column, called 'prompt,gold'; is ',' what separates fields?"),
     ("a.csv", b"prompt,\na,b\n", "column 2 has no name"),
     ("a.csv", b'prompt\n"a\n', "a.csv line 2: unexpected end of data"),
     ("a.csv", b"prompt\n\xff\n", "a.csv line 2: not UTF-8"),
@@ -165,3 +167,44 @@ def test_a_table_with_an_image_or_two_columns_of_one_name_is_told(tmp_path: Path
         writer.write_table(twice)
     with pytest.raises(DataError, match="two columns are called 'x'"):
         read_rows(tmp_path / "b.arrow")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64())),
+            "column 'x': .* duplicate keys .*'k'.*; write it otherwise",
+        ),
+        (
+            pa.array([datetime.datetime(2026, 1, 1)], pa.timestamp("us", tz="Nowhere/X")),
+            "column 'x': .*Nowhere/X.*; write it otherwise",
+        ),
+        (pa.array([10**14], pa.timestamp("s")), "column 'x': .*; write it otherwise"),
+        (pa.array([float("inf")]), ":0, column 'x' holds inf, which is no JSON number; write null, or text"),
+    ],
+    ids=["a key twice", "a time zone", "a year", "infinity"],
+)
+def test_a_value_that_no_record_can_keep_is_told_with_its_column(
+    tmp_path: Path, values: Any, said: str
+) -> None:
+    pq.write_table(pa.table({"prompt": ["a"], "x": values}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=said):
+        read_rows(tmp_path / "a.parquet")
+
+
+def test_what_lies_too_deep_to_be_written_again_is_told(tmp_path: Path) -> None:
+    def row(depth: int) -> str:
+        return '{"prompt": "a", "x": ' + "[" * depth + "]" * depth + "}\n"
+
+    path = tmp_path / "a.jsonl"
+    path.write_text(row(100) + '{"prompt": "' + "[{" * 500 + '"}\n')
+    assert len(read_rows(path)) == 2
+    for depth in (101, 900, 200_000):
+        path.write_text(row(3) + row(depth))
+        with pytest.raises(DataError, match=r"a.jsonl line 2: nested too deeply, more than 100 lists"):
+            read_rows(path)
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(DataError, match="here is nested too deeply"):
+        plain(endless, "here")

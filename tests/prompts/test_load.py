@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.config.prompts import PromptsConfig
@@ -61,6 +62,16 @@ def test_blank_lines_are_no_rows_but_count_as_lines(tmp_path: Path) -> None:
         (0, 2, "train.jsonl:0", "train.jsonl line 2"),
         (1, 5, "train.jsonl:1", "train.jsonl line 5"),
     ]
+
+
+def test_a_header_and_a_field_of_several_lines_are_no_blank_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('\nprompt,gold\n"one\ntwo",1\n\n,\nthree,2\n\n')
+    rows = read_rows(path)
+    # A row of empty fields is blank, too.
+    assert [(row.line, row.blank_lines) for row in rows] == [(3, 1), (7, 3)]
+    path.write_text("prompt,gold\none,1\ntwo,2\n")
+    assert [(row.line, row.blank_lines) for row in read_rows(path)] == [(2, 0), (3, 0)]
 
 
 def test_values_keep_their_types(tmp_path: Path) -> None:
@@ -320,3 +331,12 @@ def test_a_file_that_may_not_be_read_says_how_to_mend_it(
     monkeypatch.setattr(Path, call, denied)  # as in a folder of mode 000; root may look anywhere
     with pytest.raises(DataError, match=r"cannot be read: permission denied; allow yourself"):
         read_rows(tmp_path / "train.jsonl")
+
+
+def test_single_numbers_of_rows_from_python_are_pythons_own_and_nan_is_none() -> None:
+    kept = {"prompt": "a", "thing": object(), "by_number": {1: (2, 3)}, "much": float("inf"), "text": "nan"}
+    [row] = rows_from(
+        [{**kept, "gold": np.int64(3), "none": float("nan"), "missing": np.float32("nan")}], source="train"
+    )
+    assert row.columns == {**kept, "gold": 3, "none": None, "missing": None}
+    assert type(row.columns["gold"]) is int

@@ -185,6 +185,14 @@ def test_a_prompt_never_comes_twice_in_a_batch_where_rounds_meet() -> None:
             assert len(batch) == len(set(batch))
 
 
+def test_only_how_weights_stand_to_each_other_matters() -> None:
+    for factor in (1e-300, 3.0, 8e307):
+        batches, same = (
+            mixed(per_step=4, weights={"a": 2.0 * each, "b": 1.0 * each}) for each in (factor, 1.0)
+        )
+        assert [batches.next() for _ in range(6)] == [same.next() for _ in range(6)]
+
+
 def test_weights_that_cannot_be_kept_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"source b has the weight 0\.001, which gives it none of the 12 places"

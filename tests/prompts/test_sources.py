@@ -108,6 +108,8 @@ def test_a_folder_that_datasets_saved(folder: Path) -> None:
         read(folder, {"source": "both", "split": "dev"})
     with pytest.raises(DataError, match="one data set without splits; remove split: train"):
         read(folder, {"source": "saved", "split": "train"})
+    with pytest.raises(DataError, match="saved is a folder, and only a data set of the hub has subsets"):
+        read(folder, {"source": "saved", "subset": "main"})
 
 
 def test_a_data_set_of_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +152,7 @@ def test_tasks_of_reasoning_gym(folder: Path) -> None:
         ({"source": "reasoning-gym:leg_countin"}, "did you mean 'leg_counting'"),
         ({**entry, "settings": {"max_animal": 4}}, "max_animal"),
         ({**entry, "settings": {"max_animals": 0}}, "see the task's own settings"),
+        ({**entry, "size": 3, "settings": {"size": 4}}, "size is given twice, beside settings and in them"),
         (
             {"source": "reasoning-gym:rearc", "size": 1},
             "scores by values that JSON, and so a record, cannot keep",

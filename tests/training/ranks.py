@@ -172,6 +172,11 @@ def _all_alike() -> Any:
     return lambda completions, **columns: [1.0] * len(completions)
 
 
+def _right_or_wrong() -> Any:
+    """Whole groups are alike at times, and an odd number of characters is wrong."""
+    return lambda completions, **columns: [float(len(text) % 2 == 0) for text in completions]
+
+
 TROUBLES: dict[str, Callable[[], Any]] = {
     "killed": _killed,
     "asked to end": _asked_to_end,
@@ -179,6 +184,7 @@ TROUBLES: dict[str, Callable[[], Any]] = {
     "reward fails": _no_longer_scores,
     "other data": _other_data,
     "all alike": _all_alike,
+    "right or wrong": _right_or_wrong,
 }
 """What may befall a run, by name; a reward in place of the usual one, or None."""
 

@@ -30,11 +30,11 @@ SECONDS = 20.0
 """Within which the other ranks end when one has failed."""
 
 
-def trained(place: Path, count: int, **sections: Any) -> Path:
+def trained(place: Path, count: int, trouble: str = "", **sections: Any) -> Path:
     """The folder of a run of so many ranks."""
     place.mkdir(exist_ok=True)
     folder = place / f"run-{count}-{len(list(place.iterdir()))}"
-    codes = together(count, train_here, tree(folder, **sections), place=place)
+    codes = together(count, train_here, tree(folder, **sections), trouble, place=place)
     assert codes == [0] * count, "\n".join(error["trace"] for error in errors(place).values())
     return folder
 
@@ -142,6 +142,73 @@ def test_four_ranks_train_as_one(
     several = trained(tmp_path, 4, **VARIANTS[variant], distributed={"strategy": strategy})
     compare(several, one, 4, tolerance=ROUNDED)
     same_model(several, one)
+
+
+KL = {"beta": 0.05}
+RECIPES: dict[str, dict[str, Any]] = {
+    "dynamic sampling": {"rollout": {"group_size": 2, "max_redraws": 3}},
+    "curriculum": {
+        "prompts": {"curriculum": {"difficulty": [0.5, 1.0], "steps": 4, "mastered": 0.7, "again_after": 2}}
+    },
+    "filter": {"objective": {"filter": {"max_tokens": 5, "pattern": "[a-z]"}, "kl": KL}},
+    "teaching": {"objective": {"teaching": {"text": " No.", "place": "end"}, "kl": KL}},
+    "teaching in front": {
+        "objective": {"teaching": {"text": " No.", "place": "start", "answer": "mask"}, "kl": KL}
+    },
+    "reference dropout": {"objective": {"kl": {**KL, "reference_dropout": 0.3}}},
+    "reference dropout through an adapter": {
+        "objective": {"kl": {**KL, "reference_dropout": 0.3}},
+        "lora": {"rank": 4},
+    },
+    "confidence": {"rollout": {"confidence": {"threshold": 0.02, "redraws": 2}}},
+    "overlong mask": {"objective": {"truncated": "mask", "kl": KL}},
+    "overlong penalty": {"objective": {"truncated": "penalise", "overlong_buffer": 4, "kl": KL}},
+    "length buckets": {
+        "objective": {"advantage": {"name": "length_buckets", "of": "group_zscore", "factor": 1.5}, "kl": KL}
+    },
+}
+TOGETHER: dict[str, Any] = {
+    "rollout": {"group_size": 3, "max_redraws": 2, "confidence": {"threshold": 0.02, "redraws": 1}},
+    "prompts": RECIPES["curriculum"]["prompts"],
+    "objective": {
+        "filter": {"max_tokens": 6},
+        "teaching": {"text": " No.", "answer": "mask"},
+        "truncated": "penalise",
+        "overlong_buffer": 3,
+        "kl": {**KL, "reference_dropout": 0.3},
+    },
+}
+SAID_BY = {
+    "dynamic sampling": "sampler/redraws",
+    "curriculum": "curriculum/threshold",
+    "filter": "filter/left_out_fraction",
+    "teaching": "teaching/rollouts",
+    "teaching in front": "teaching/rollouts",
+    "together": "sampler/redraws",
+}
+"""A metric that is above 0 in some step where the recipe did something."""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "strategy"),
+    [
+        pytest.param("together", "ddp"),
+        pytest.param("together", "fsdp2", marks=pytest.mark.long),
+        *(pytest.param(name, "fsdp2", marks=pytest.mark.long) for name in RECIPES),
+        pytest.param("dynamic sampling", "ddp", marks=pytest.mark.long),
+        pytest.param("teaching", "ddp", marks=pytest.mark.long),
+    ],
+)
+def test_each_recipe_does_with_two_ranks_what_it_does_with_one(
+    recipe: str, strategy: str, alone: Callable[..., Path], tmp_path: Path
+) -> None:
+    sections = {**RECIPES, "together": TOGETHER}[recipe]
+    one = alone(trouble="right or wrong", **sections)
+    several = trained(tmp_path, 2, "right or wrong", **sections, distributed={"strategy": strategy})
+    compare(several, one, 2, tolerance=ROUNDED)
+    same_model(several, one)
+    if recipe in SAID_BY:
+        assert max(line.get(SAID_BY[recipe], 0.0) for line in read_metrics(one / "metrics.jsonl")) > 0
 
 
 @pytest.mark.long

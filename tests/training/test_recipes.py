@@ -1,6 +1,7 @@
 """Each practice recipe: what it does to a tiny run, and that a run in which it has nothing to do is the same."""
 
 from collections.abc import Callable
+from string import ascii_letters, digits
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.records import TrainingGroup
-from groupwise.records.metrics_file import NOT_COMPARABLE
+from groupwise.records.metrics_file import NOT_COMPARABLE, read_metrics
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.training.loop import Result, train
 from groupwise.training.setup import Run
@@ -238,6 +239,16 @@ def test_reference_dropout_works_through_an_adapter_and_leaves_the_policy_alone(
     assert min(gaps) > 1e-3
 
 
+def test_a_reference_of_which_nothing_is_dropped_changes_nothing(tiny_run: Build) -> None:
+    # Of 64 features with a chance of 1e-9 each none goes in three steps, and in float32 1 / (1 - 1e-9) is 1.
+    same(
+        *(
+            tiny_run(reward=parity, rows=ROWS, objective={"kl": {"beta": 0.1, **dropout}})
+            for dropout in ({}, {"reference_dropout": 1e-9})
+        )
+    )
+
+
 # Confidence
 
 
@@ -257,6 +268,21 @@ def test_confidence_is_corrected_for_like_any_other_sampler(tiny_run: Build) -> 
     ]
     # At a mass M above the threshold, a token below it stands with p (1 + M + M^2) and one above it with p M^2.
     assert max(gap.max() for gap in gaps) > 1e-2
+
+
+def test_confidence_in_no_token_changes_nothing(tiny_run: Build) -> None:
+    """No token of the tiny model is this likely, so none is drawn again."""
+    same(
+        *(
+            tiny_run(
+                reward=parity,
+                rows=ROWS,
+                rollout={"max_new_tokens": 8, **settings},
+                objective={"old_source": "trainer", "kl": {"beta": 0.0}},
+            )
+            for settings in ({}, {"confidence": {"threshold": 0.9, "redraws": 2}})
+        )
+    )
 
 
 # Teaching texts
@@ -353,6 +379,39 @@ def test_masked_and_penalised_truncation_and_length_buckets_in_a_run(tiny_run: B
         for rollout, verdict in zip(entry.group.rollouts_G, entry.group.verdicts_G, strict=True):
             # Four of the eight tokens are free; then a quarter each.
             assert verdict.terms["soft_overlong"] == -max(0, len(rollout.token_ids_T) - 4) / 4
+
+
+@pytest.mark.parametrize("truncated", ["mask", "penalise"])
+def test_a_penalty_on_what_is_cut_off_changes_nothing_where_nothing_is(
+    tiny_run: Build, truncated: str
+) -> None:
+    """Where every letter and digit ends a response, none comes near the limit."""
+    runs = [
+        tiny_run(
+            reward=parity,
+            rows=ROWS,
+            rollout={"max_new_tokens": 160, "stop_tokens": list(ascii_letters + digits)},
+            objective={"kl": {"beta": 0.0}, **chosen},
+        )
+        for chosen in (
+            {},
+            {"truncated": truncated, **({"overlong_buffer": 2} if truncated == "penalise" else {})},
+        )
+    ]
+    same(*runs)
+    assert max(line["length/max"] for line in read_metrics(runs[0].folder.metrics_file)) < 150
+
+
+def test_one_bucket_for_all_lengths_changes_nothing(tiny_run: Build) -> None:
+    same(
+        *(
+            tiny_run(reward=parity, rows=ROWS, objective={"advantage": advantage, "kl": {"beta": 0.0}})
+            for advantage in (
+                {"name": "group_zscore"},
+                {"name": "length_buckets", "of": "group_zscore", "factor": 1e6},
+            )
+        )
+    )
 
 
 def test_length_buckets_compare_a_response_with_those_of_its_length(tiny_run: Build) -> None:

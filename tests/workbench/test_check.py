@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import load
+from groupwise.errors import ConfigError
 from groupwise.registry import import_function
 from groupwise.training.inputs import Inputs, read_inputs
+from groupwise.training.setup import assemble
 from groupwise.workbench.check import batch_arithmetic, check, micro_batch_arithmetic
 
 
@@ -83,6 +85,26 @@ def test_steps_and_epochs_against_the_rows(tmp_path: Path) -> None:
     assert said("prompts.drop_last=true") == (
         "train.jsonl: 10 rows, 2 steps an epoch (2 rows a time left out); 1 epoch: 2 steps"
     )
+
+
+def test_weights_that_cannot_be_kept_are_found_here_and_before_a_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [{"source": f"{name}.jsonl", "weight": weight} for name, weight in (("train", 300), ("few", 1))]
+    (tmp_path / "few.jsonl").write_text(json.dumps({"prompt": "70 + 1 =", "answer": "71"}) + "\n")
+    given = inputs(tmp_path, prompts={"train": sources})
+    said = (
+        r"the source few.jsonl has the weight 1, which gives it none of the 11 places of an epoch; raise it"
+    )
+    with pytest.raises(ConfigError, match=said):
+        check(given)
+    monkeypatch.setattr(
+        "groupwise.training.setup.load_policy", lambda *a, **k: pytest.fail("a model was loaded")
+    )
+    with pytest.raises(ConfigError, match=said):
+        assemble(given)
+    with pytest.raises(ConfigError, match=r"training.warmup_steps is 9, more than the run's 3 steps"):
+        check(inputs(tmp_path, "training.warmup_steps=9", "rollout.prompts_per_step=4"))
 
 
 def test_made_up_completions_are_scored_by_the_real_rewards(tmp_path: Path) -> None:

@@ -181,6 +181,23 @@ def test_runs_of_other_settings_or_data_are_not_mixed(project: Path) -> None:
         (["objective=rloo"], ("prompts.held_out=null",), "prompts.held_out is needed"),
         (["objective=rloo"], ("evaluate.at_end=false",), "evaluate.at_end stays true"),
         (["evaluate.at_end=true,false"], (), "evaluate.at_end stays true"),
+        (
+            ["run.seed=1,2"],
+            (),
+            "--vary run.seed: every variant is run with the same seeds; say how many with --seeds",
+        ),
+        (["run.dir=a,b"], (), "--vary run.dir: .* name it with --output"),
+        (
+            ["evaluate.temperature=0,1"],
+            (),
+            "with another section evaluate this variant would be measured otherwise",
+        ),
+        (
+            ["prompts.held_out=held_out.jsonl,train.jsonl"],
+            (),
+            "with another prompts.held_out this variant would be",
+        ),
+        (["rewards=[exact]"], (), "judged by others than the base; set evaluate.rewards for all"),
         (["method=dpo"], (), "runs are compared of method rl|method is dpo"),
     ],
 )
@@ -188,6 +205,19 @@ def test_what_is_refused(project: Path, vary: list[str], words: tuple[str, ...],
     with pytest.raises(ConfigError, match=message):
         planned(project, *vary, words=words)
     assert not (project / "out").exists()
+
+
+def test_training_data_and_rewards_may_be_what_varies(project: Path) -> None:
+    (project / "fewer.jsonl").write_text('{"prompt": "a:"}\n{"prompt": "b:"}\n')
+    (project / "half.py").write_text(REWARD.replace("[sum", "[0.5 * sum"))
+    words = ("evaluate.rewards=[{name: 'reward.py:letters'}]", "training.steps=1")
+    runs = planned(project, "prompts.train=fewer.jsonl", "rewards=['half.py:letters']", seeds=1, words=words)
+    found = compare(runs, metric=METRIC, folder=project / "out", say=silent)
+    assert [name.partition("=")[0] for name in found.outcomes] == ["base", "prompts.train", "rewards"]
+    # Before any update all three are the same model, judged alike.
+    assert len({each[0].curve[0] for each in found.outcomes.values()}) == 1
+    names = (project / "out" / "curves.svg").read_text()
+    assert "prompts.train=fewer.jsonl" in names  # two keys vary, so a value alone would not say which
 
 
 def test_seeds_and_a_metric_that_is_not_there(project: Path) -> None:

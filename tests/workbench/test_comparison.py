@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from groupwise.errors import RunFolderError
 from groupwise.records.metrics_file import MetricsFile
 from groupwise.records.run_folder import RunFolder, create, write_manifest
+from groupwise.workbench.compare import drawn
 from groupwise.workbench.comparison import (
     Comparison,
     Outcome,
@@ -68,6 +70,38 @@ def test_equal_runs_are_no_difference_and_one_seed_is_no_evidence() -> None:
     json.dumps(single.data(), allow_nan=False)
 
 
+def test_differences_that_are_all_the_same_say_nothing_of_noise() -> None:
+    found = comparison(base=[0.25, 0.5, 0.0], other=[0.5, 0.75, 0.25])
+    assert found.sentences()[1] == (
+        "other: +25.0% [+25.0%, +25.0%] against the base over 3 seeds: the same in each, which says nothing of noise; "
+        "measure more prompts, or take more seeds."
+    )
+
+
+def test_of_a_length_more_is_not_better() -> None:
+    base, other = (
+        [
+            Outcome(
+                **{**asdict(outcome(name, i, value)), "metric": "eval/length_mean"}  # type: ignore[arg-type]
+            )
+            for i, value in enumerate(values)
+        ]
+        for name, values in (("base", [9.0, 8.0, 7.0]), ("other", [19.0, 18.5, 17.0]))
+    )
+    found = Comparison(metric="eval/length_mean", outcomes={"base": base, "other": other}, wanted=6)
+    assert found.sentences()[1].endswith("against the base over 3 seeds: higher by more than the noise.")
+
+
+def test_a_metric_without_a_value_is_said_and_kept_as_null() -> None:
+    """The mean reward where no held-out response got one."""
+    found = comparison(base=[0.1, math.nan], other=[0.9, 0.8])
+    assert "eval/pass@1 has no value in some run, so it cannot be compared" in found.sentences()[1]
+    kept = json.loads(json.dumps(found.data(), allow_nan=False))
+    assert kept["runs"][1]["curve"] == [[0, 0.1], [10, None]]
+    assert "nan" in found.table()
+    assert "nan" not in drawn(found)
+
+
 def test_the_table() -> None:
     outcomes = {
         "base": [outcome("base", i, 0.3 + 0.1 * i, findings=["truncation"] if i else []) for i in range(3)],
@@ -79,7 +113,7 @@ def test_the_table() -> None:
         "| variant | runs | last eval/pass@1 | area under its curve | against the base | seconds | tokens | findings |",
         "|---|---|---|---|---|---|---|---|",
         "| base | 3 | 40.0% [30.0%, 50.0%] | 25.0% [20.0%, 30.0%] |  | 10 | 1,000 | truncation in 2 |",
-        "| x | 1 of 2 | 50.0% [50.0%, 50.0%] | 30.0% [30.0%, 30.0%] | +20.0% | 10 | 1,000 | none |",
+        "| x | 1 of 2 | 50.0% | 30.0% | +20.0% | 10 | 1,000 | none |",
         "| y | 0 of 1 | | | | | | none |",
     ]
     assert found.sentences()[-3:] == [

@@ -69,7 +69,8 @@ def test_a_sheet_is_blind_shuffled_and_whole(sheet: Path) -> None:
     assert models not in (sorted(models), sorted(models, reverse=True))
     # Each prompt is there for both, and codes say nothing of the order in the key's making.
     assert all(len({i["model"] for i in key.values() if i["prompt"] == row["prompt"]}) == 2 for row in rows)
-    assert all(re.fullmatch(r"[0-9a-f]{6}", code) for code in key)
+    # No spreadsheet takes a code for a number, as it would 012345 and 12e456.
+    assert all(re.fullmatch(r"[b-df-hj-np-tv-z]{6}", code) for code in key)
 
 
 def test_the_seed_decides(tmp_path: Path) -> None:
@@ -121,6 +122,34 @@ def test_ratings_come_back(sheet: Path) -> None:
     assert "not defined" in read_ratings(sheet, same).lines()[-1]
 
 
+def test_models_measured_on_data_of_other_names_and_orders_are_paired_by_the_prompt(tmp_path: Path) -> None:
+    turned = [
+        Answered(id=f"other.csv:{i}", prompt=each.prompt, responses=each.responses)
+        for i, each in enumerate(reversed(answered("two")))
+    ]
+    export({"a": answered("one"), "b": turned}, tmp_path / "x")
+    found = read_ratings(
+        tmp_path / "x", [filled(tmp_path / "x", lambda item: 5 if item["model"] == "a" else 2)]
+    )
+    (preference,) = found.preferences()
+    assert (preference.prompts, preference.share.value in (0.0, 1.0)) == (4, True)
+    ids = {(item["prompt_id"], item["prompt"]) for item in key_of(tmp_path / "x").values()}
+    assert ids == {(f"data:{i}", f"Question {i}?") for i in range(4)}
+
+
+def test_a_long_response_comes_back(tmp_path: Path) -> None:
+    """Longer than the 128 kB of a field that Python's reader takes by itself; codes in capitals are the same."""
+    export({"a": [Answered(id="d:0", prompt="?", responses=["long " * 60_000])]}, tmp_path / "x")
+    file = filled(tmp_path / "x", lambda item: 4)
+    code = next(iter(key_of(tmp_path / "x")))
+    file.write_text(file.read_text(encoding="utf-8").replace(code, code.upper()), encoding="utf-8")
+    found = read_ratings(tmp_path / "x", [file])
+    assert found.raters == {"ann": 1}
+    # Of one response nothing is known about others.
+    assert "a          4.00, mean of 1 to 5" in found.lines()
+    assert json.loads(found.json())["means"]["a"] == {"value": 4.0, "low": None, "high": None}
+
+
 def page_file(folder: Path, **changes: object) -> Path:
     key = json.loads((folder / "key.json").read_text())
     data = {
@@ -167,6 +196,11 @@ def test_what_is_refused(sheet: Path, tmp_path: Path) -> None:
         read_ratings(sheet, [ann, ann])
     with pytest.raises(DataError, match="no response is rated in"):
         read_ratings(sheet, [filled(sheet, lambda item: None)])
+    (tmp_path / "other").mkdir()
+    for text in ("{", "[]", '{"sheet": "a", "items": null}', '{"sheet": "a", "items": [{"x": 1}, 3]}'):
+        (tmp_path / "other" / "key.json").write_text(text)
+        with pytest.raises(DataError, match=r"key.json is not the key of a sheet"):
+            read_ratings(tmp_path / "other", [ann])
     ann.write_text("item,score\n1,2\n")
     with pytest.raises(DataError, match=r"has no columns item and rating; fill in a copy of sheet.csv"):
         read_ratings(sheet, [ann])
@@ -176,6 +210,18 @@ def test_what_is_refused(sheet: Path, tmp_path: Path) -> None:
     ann.write_text("item,rating\nabc,2\nabc,2\n")
     with pytest.raises(DataError, match=r"ann.csv line 3: the item abc is rated twice"):
         read_ratings(sheet, [ann])
+    ann.write_text("rating,item\n2\n")
+    with pytest.raises(DataError, match=r"ann.csv line 2: a rating without its item"):
+        read_ratings(sheet, [ann])
+    ann.write_text('item,rating\n"abc"d,2\n')
+    with pytest.raises(DataError, match=r"ann.csv line 2: .* save the sheet as CSV again"):
+        read_ratings(sheet, [ann])
+    (tmp_path / "file.txt").write_text("")
+    with pytest.raises(DataError, match=r"file.txt cannot be made: .*name another folder"):
+        export({"a": answered("one")}, tmp_path / "file.txt")
+    none = [Answered(id=each.id, prompt=each.prompt, responses=[]) for each in answered("two")]
+    with pytest.raises(DataError, match=r"b has prompts without a response"):
+        export({"a": answered("one"), "b": none}, tmp_path / "z")
     ann.write_bytes(b"item,rating\n\xff,2\n")
     with pytest.raises(DataError, match="save it as CSV UTF-8"):
         read_ratings(sheet, [ann])

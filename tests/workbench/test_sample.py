@@ -57,6 +57,13 @@ def test_equal_rewards_are_said_to_teach_nothing(loaded: LoadedConfig) -> None:
     assert all("reward 0 (numeric 0)  advantage +0.000" in line for line in lines if line.startswith("#"))
 
 
+def test_a_text_needs_no_columns_that_a_row_may_leave_null(loaded: LoadedConfig) -> None:
+    words = ["prompts.columns={system: s, history: h, max_new_tokens: m}", "prompts.chat=true"]
+    chat = load(loaded, [*words, "prompts.train=null"])
+    plain = load(loaded, ["prompts.chat=true", "prompts.train=null"])
+    assert sample_group(chat, prompt="2 + 2 =") == sample_group(plain, prompt="2 + 2 =")
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [

@@ -40,8 +40,8 @@ def write_gguf(policy: Policy, file: Path, *, precision: Precision = "f16") -> N
         precision: of matrices; vectors are float32 always. float16 rounds to 11 bits and overflows above 65,504.
 
     Raises:
-        ModelError: the package gguf is missing, or the model or its tokenizer has no place in the format as it is known
-            here; names the remedy.
+        ModelError: the package gguf is missing, the model or its tokenizer has no place in the format as it is known
+            here, or a weight is not finite in the precision; names the remedy.
         CheckpointError: the file cannot be written.
     """
     if importlib.util.find_spec("gguf") is None:
@@ -68,7 +68,11 @@ def write_gguf(policy: Policy, file: Path, *, precision: Precision = "f16") -> N
                 raise ModelError(
                     f"{policy.name} has the weight {name}, which .gguf files have no name for; {_ELSEWHERE}"
                 )
-            writer.add_tensor(target, _as_array(_laid_out(name, tensor, config), precision))
+            array = _as_array(_laid_out(name, tensor, config), precision)
+            if not np.isfinite(array).all():
+                wide = " in float16; take --precision f32" if bool(tensor.isfinite().all()) else ""
+                raise ModelError(f"{policy.name} has the weight {name} with values that are not finite{wide}")
+            writer.add_tensor(target, array)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

@@ -15,6 +15,10 @@ _K: Any = typer.Option(
     metavar="K,...",
     help="pass@k for these, such as 1,4,16, from as many samples; a greedy response is measured beside them.",
 )
+_DATA: Any = typer.Option(
+    metavar="SOURCE",
+    help="Other prompts than prompts.held_out: a file of rows, or another source by its name.",
+)
 
 
 def evaluate(
@@ -29,9 +33,7 @@ def evaluate(
     ],
     settings: Annotated[list[str] | None, SETTINGS] = None,
     model: Annotated[str | None, MODEL] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Other prompts than prompts.held_out, a JSONL file.")
-    ] = None,
+    data: Annotated[Path | None, _DATA] = None,
     k: Annotated[str | None, _K] = None,
     temperature: Annotated[
         float | None, typer.Option(metavar="T", help="Instead of evaluate.temperature; 0 is greedy.")

@@ -43,7 +43,7 @@ def export(
 
     if precision not in ("f16", "f32"):
         raise ConfigError(f"--precision {precision!r:.40} is neither f16 nor f32")
-    if adapter and target.suffix == ".gguf":
+    if adapter and target.suffix.lower() == ".gguf":
         raise ConfigError("--adapter writes a folder for PEFT, not a .gguf file; name a folder")
     form = write(source, target, adapter=adapter, precision=precision)  # type: ignore[arg-type]
     what = {"folder": "a Hugging Face folder", "adapter": "a PEFT adapter", "gguf": "a .gguf file"}[form]

@@ -33,7 +33,7 @@ def export(
     ],
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For run folders: other prompts than prompts.held_out."),
+        typer.Option(metavar="SOURCE", help="For run folders: other prompts than prompts.held_out."),
     ] = None,
     prompts: Annotated[int, typer.Option(metavar="N", min=1, help="Prompts at most, drawn by lot.")] = 30,
     per_prompt: Annotated[
@@ -53,7 +53,7 @@ def export(
     from groupwise.errors import ConfigError
     from groupwise.workbench import rate as sheet
 
-    if len(set(sources)) < len(sources):
+    if len({Path(source).resolve() for source in sources}) < len(sources):
         raise ConfigError("a source is named twice; name each model once")
     answered = {source: _responses(source, data) for source in sources}
     asked = sheet.QUESTION if question is None else question
@@ -102,7 +102,7 @@ def _responses(source: str, data: Path | None) -> list[Answered]:
     from groupwise.workbench.rate import Answered, readable, responses_in
     from groupwise.workbench.trial import open_source
 
-    if Path(source).suffix == ".json":
+    if Path(source).suffix.lower() == ".json":
         return responses_in(Path(source))
     found = evaluate_model(open_source(source), data)
     return [

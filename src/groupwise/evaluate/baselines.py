@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from groupwise.evaluate.intervals import Estimate, share_interval
+from groupwise.evaluate.run import passes
 from groupwise.records import Prompt
 from groupwise.rewards import Rewards
 from groupwise.rewards.batch import Batch
@@ -110,4 +111,4 @@ def _passed(
             group_ids=[prompt.id for prompt in prompts],
         )
     )
-    return [float(v.reward is not None and v.reward >= pass_reward - 1e-9) for v in verdicts]
+    return [float(passes(verdict, pass_reward)) for verdict in verdicts]

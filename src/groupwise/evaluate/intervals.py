@@ -23,17 +23,20 @@ class Estimate:
     value: float
     """The estimate."""
     low: float
-    """Lower end."""
+    """Lower end; -inf where nothing is known of it."""
     high: float
-    """Upper end."""
+    """Upper end; inf where nothing is known of it."""
 
     def text(self, spec: str = ".1%") -> str:
-        """The number with its interval in brackets, as in `50.0% [38.1%, 61.9%]`."""
+        """The number with its interval in brackets, as in `50.0% [38.1%, 61.9%]`; alone where that is unknown."""
+        if not math.isfinite(self.low):
+            return f"{self.value:{spec}}"
         return f"{self.value:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
 
-    def data(self) -> dict[str, float]:
-        """For JSON."""
-        return {"value": self.value, "low": self.low, "high": self.high}
+    def data(self) -> dict[str, float | None]:
+        """For JSON: what is not finite is None."""
+        named = {"value": self.value, "low": self.low, "high": self.high}
+        return {name: value if math.isfinite(value) else None for name, value in named.items()}
 
 
 def share_interval(rates_P: Sequence[float], *, draws: int = 1) -> Estimate:
@@ -73,7 +76,8 @@ def bootstrap_interval(values_N: Sequence[float], *, seed: int = 0) -> Estimate:
     """The mean with its percentile bootstrap interval (Efron 1979, "Bootstrap methods", Annals of Statistics 7).
 
     Of three values, as of three seeds, it is their range: the chance of drawing one of them three times, 1/27, is more
-    than what the interval leaves out at either end. Such a range holds the true mean in about three cases of four.
+    than what the interval leaves out at either end. Such a range holds the true mean in about three cases of four. Of
+    one value nothing is known, so the interval is the whole line.
 
     Args:
         values_N: what was drawn, [N]: prompts, items or seeds.
@@ -85,6 +89,8 @@ def bootstrap_interval(values_N: Sequence[float], *, seed: int = 0) -> Estimate:
     values = np.asarray(values_N, dtype=np.float64)
     if not values.size:
         raise ValueError("an interval of no values was asked for")
+    if values.size == 1:
+        return Estimate(float(values[0]), -math.inf, math.inf)
     order = np.random.default_rng(seed)
     means = np.concatenate(
         [

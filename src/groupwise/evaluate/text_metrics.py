@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from groupwise.errors import DataError
+from groupwise.registry import nearest
 from groupwise.rewards.libraries import library
 from groupwise.rewards.references import texts_in
 from groupwise.rewards.scorers.rouge import rouge
@@ -40,20 +41,11 @@ def overlap(groups: Sequence[Group], column: str) -> dict[str, float]:
     sacrebleu = library("sacrebleu", package="sacrebleu", extra="text", scorer="bleu")
     said: list[str] = []
     references: list[list[str]] = []
-    for group in groups:
-        if column not in group.prompt.columns:
-            raise DataError(
-                f"{group.prompt.id}: no column {column!r}; the row has {', '.join(group.prompt.columns) or 'none'}"
-            )
-        try:
-            wanted = texts_in(group.prompt.columns[column], column)
-        except TypeError as error:
-            raise DataError(f"{group.prompt.id}: {error}") from None
+    wanted_P = references_in([(group.prompt.id, group.prompt.columns) for group in groups], column)
+    for group, wanted in zip(groups, wanted_P, strict=True):
         if wanted:
             said += [rollout.text for rollout in group.rollouts_G]
             references += [wanted] * len(group.rollouts_G)
-    if not said:
-        raise DataError(f"no row has text in the column {column!r}, so there is nothing to compare with")
     # sacrebleu takes the first references of all texts, then the second ones; a missing one is None.
     count = max(map(len, references))
     columns = [[each[i] if i < len(each) else None for each in references] for i in range(count)]
@@ -61,6 +53,31 @@ def overlap(groups: Sequence[Group], column: str) -> dict[str, float]:
     for kind in ("1", "2", "L"):
         values = rouge(said, references, kind=kind)
         found[f"rouge_{kind.lower()}"] = float(np.mean([value for value in values if value is not None]))
+    return found
+
+
+def references_in(rows: Sequence[tuple[str, Mapping[str, Any]]], column: str) -> list[list[str]]:
+    """What responses to each row are compared with; nothing for a row without a text.
+
+    Args:
+        rows: where each is, and its columns.
+        column: holds a text, or a list of texts, per row.
+
+    Raises:
+        DataError: see `overlap`.
+    """
+    found = []
+    for place, columns in rows:
+        if column not in columns:
+            near = nearest(column, columns)
+            hint = f"did you mean {near!r}?" if near else f"the row has {', '.join(columns) or 'none'}"
+            raise DataError(f"{place}: no column {column!r} to compare with; {hint}")
+        try:
+            found.append(texts_in(columns[column], column))
+        except TypeError as error:
+            raise DataError(f"{place}: {error}") from None
+    if not any(found):
+        raise DataError(f"no row has text in the column {column!r}, so there is nothing to compare with")
     return found
 
 

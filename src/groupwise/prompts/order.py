@@ -210,7 +210,10 @@ def _shares(
         raise DataError(
             f"the source {empty} has a weight, but no prompt of it is left; take it out of prompts.train"
         )
-    wanted = np.array([weights[name] for name in names]) / sum(weights.values()) * count
+    given = np.array([weights[name] for name in names]) / max(
+        weights.values()
+    )  # the sum of large ones is infinite
+    wanted = given / given.sum() * count
     places = np.floor(wanted).astype(np.int64)
     for k in np.argsort(places - wanted, kind="stable")[: count - int(places.sum())]:
         places[k] += 1

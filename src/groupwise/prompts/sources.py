@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def read_sources(sources: Sequence[SourceConfig], base: Path) -> Read:
     files: dict[str, Path] = {}
     made: dict[str, list[Row]] = {}
     for source in sources:
-        found = _first(_renamed(_rows_of(source, base), source), source)
+        found = _renamed(_rows_of(source, base), source)[: source.rows]
         if _is_file(source, base):
             files[source.called] = base / source.source
         else:
@@ -86,10 +86,6 @@ def _rows_of(source: SourceConfig, base: Path) -> list[Row]:
     return made
 
 
-def _first(rows: list[Row], source: SourceConfig) -> list[Row]:
-    return rows[: source.rows]
-
-
 def _renamed(rows: list[Row], source: SourceConfig) -> list[Row]:
     """The rows with their columns under the names that the run uses, and those that are added.
 
@@ -119,11 +115,8 @@ def _renamed(rows: list[Row], source: SourceConfig) -> list[Row]:
             f"{source.called}: add gives the column {twice!r}, which rows have already; name another"
         )
     return [
-        Row(
-            source=row.source,
-            index=row.index,
-            line=row.line,
-            columns={ours.get(name, name): value for name, value in row.columns.items()} | source.add,
+        replace(
+            row, columns={ours.get(name, name): value for name, value in row.columns.items()} | source.add
         )
         for row in rows
     ]
@@ -172,6 +165,11 @@ def _task(source: SourceConfig) -> list[dict[str, Any]]:
         near = nearest(name, DATASETS)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(DATASETS))}"
         raise ConfigError(f"{source.source}: reasoning-gym has no task {name!r}; {hint}")
+    twice = next(
+        (key for key in ("size", "seed") if key in source.settings and getattr(source, key) is not None), None
+    )
+    if twice is not None:
+        raise ConfigError(f"{source.source}: {twice} is given twice, beside settings and in them; keep one")
     try:
         made = reasoning_gym.create_dataset(
             name, **{"seed": source.seed or 0, "size": source.size or _TASK_ROWS, **source.settings}
@@ -202,6 +200,10 @@ def _task(source: SourceConfig) -> list[dict[str, Any]]:
 
 def _saved(source: SourceConfig, folder: Path) -> list[dict[str, Any]]:
     """A folder that `datasets` saved with `save_to_disk`, read without that package."""
+    if source.subset is not None:
+        raise DataError(
+            f"{source.called} is a folder, and only a data set of the hub has subsets; remove subset"
+        )
     splits_file = folder / "dataset_dict.json"
     if splits_file.is_file():
         splits = _json_file(splits_file, source.called).get("splits", [])
@@ -221,7 +223,7 @@ def _saved(source: SourceConfig, folder: Path) -> list[dict[str, Any]]:
             raise DataError(
                 f"{source.called}: {entry['filename']} cannot be read: {error.strerror}"
             ) from None
-        rows += [columns for columns, _ in of_arrow(content, f"{source.called}/{entry['filename']}")]
+        rows += [record.columns for record in of_arrow(content, f"{source.called}/{entry['filename']}")]
     return rows
 
 
@@ -259,7 +261,5 @@ def _hub(source: SourceConfig) -> list[dict[str, Any]]:
             f"{source.source}: there is no such file or folder here, and the hub did not give it: {raised(error)}; "
             "mend the path, or the name, subset and network (HF_HUB_OFFLINE must not be 1)"
         ) from None
-    return [
-        columns
-        for columns, _ in of_table(found[_split(source, list(found))].with_format("arrow")[:], source.called)
-    ]
+    table = found[_split(source, list(found))].with_format("arrow")[:]
+    return [record.columns for record in of_table(table, source.called)]

@@ -39,7 +39,7 @@ def find_classifier(name: str, revision: str | None) -> Path | str:
         found = find_model(name, Path.cwd(), revision=revision, key="the reward model")
     except ModelError as error:  # without its advice on policies
         raise ModelError(str(error).partition("; without a model at hand")[0]) from error.__cause__
-    if found in (EMBEDDED, TINY) or (isinstance(found, Path) and found.suffix == ".gguf"):
+    if found in (EMBEDDED, TINY) or (isinstance(found, Path) and found.suffix.lower() == ".gguf"):
         raise ModelError(
             f"the reward model {name!r} is a language model; name a folder or hub id of a sequence-classification model"
         )

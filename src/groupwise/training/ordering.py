@@ -11,16 +11,25 @@ from groupwise.prompts.order import PromptOrder
 from groupwise.records import Prompt
 
 
-def order_of(config: RunConfig, prompts: Sequence[Prompt], per_step: int) -> PromptOrder:
-    """Which of the prompts make each batch."""
+def order_of(config: RunConfig, sources: Sequence[str], per_step: int) -> PromptOrder:
+    """Which of the prompts make each batch.
+
+    Args:
+        config: with the sources' weights.
+        sources: of each prompt.
+        per_step: prompts in a batch.
+
+    Raises:
+        ConfigError, DataError: see `PromptOrder`.
+    """
     weights = {source.called: source.weight for source in config.prompts.train if source.weight is not None}
     return PromptOrder(
-        len(prompts),
+        len(sources),
         per_step,
         shuffle=config.prompts.shuffle,
         seed=config.run.seed,
         drop_last=config.prompts.drop_last,
-        sources=[prompt.source for prompt in prompts],
+        sources=sources,
         weights=weights or None,
     )
 

@@ -260,7 +260,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     notices += [introduced(policy, scorer), *ranks.introduced(policy.device)]
     at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
     engine = engine_of(config, policy, scorer, ranks, base=inputs.loaded.base)
-    order = order_of(config, prompts, config.rollout.prompts_per_step)
+    order = order_of(config, [prompt.source for prompt in prompts], config.rollout.prompts_per_step)
     steps = steps_of(config, order)
     temperature = Temperature(config.rollout)
     forward = forward_of(scorer, config, temperature, ranks)
@@ -321,6 +321,8 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
 def _policy(inputs: Inputs) -> Policy:
     """The policy, whose tokenizer maps what rewards say of characters to tokens."""
     config = inputs.config
+    # A weight or a number of steps that cannot be is told before the model is loaded; too long prompts may go later.
+    steps_of(config, order_of(config, [row.source for row in inputs.train], config.rollout.prompts_per_step))
     policy = load_policy(
         config.model,
         lora=config.lora,

@@ -16,11 +16,11 @@ from groupwise.errors import RunFolderError
 from groupwise.model.find import EMBEDDED, TINY, find_model
 from groupwise.prompts.encode import columns_for_rewards, messages_of
 from groupwise.prompts.load import Row
-from groupwise.prompts.order import PromptOrder
 from groupwise.records import Verdict
 from groupwise.records.run_folder import refuse
 from groupwise.rewards.reward import Batch
 from groupwise.training.inputs import Inputs
+from groupwise.training.ordering import order_of, steps_of
 from groupwise.workbench.preferences import PreferenceInputs
 
 NO_ANSWER = "I do not know."
@@ -70,7 +70,7 @@ def check_pairs(inputs: PreferenceInputs) -> list[str]:
         _line("model", _model(inputs.loaded)),
         _line("batch", f"{per_step} pairs x 2 responses = {2 * per_step} responses, one update per batch"),
         _line("", f"{budget}, each prompt once; a pair is never split."),
-        _line("training data", _data_of(inputs.train, per_step, config, "pairs")),
+        _line("training data", _data_of(inputs.train, per_step, config, "pair")),
     ]
     if inputs.held_out:
         rows = min(len(inputs.held_out), config.evaluate.prompts or len(inputs.held_out))
@@ -171,21 +171,31 @@ def _model(loaded: LoadedConfig) -> str:
 
 
 def _data(inputs: Inputs) -> str:
-    return _data_of(inputs.train, inputs.config.rollout.prompts_per_step, inputs.config, "prompts")
+    return _data_of(inputs.train, inputs.config.rollout.prompts_per_step, inputs.config, "prompt")
 
 
 def _data_of(train: Sequence[Row], per_step: int, config: RunConfig, what: str) -> str:
     rows, drop_last = len(train), config.prompts.drop_last
-    order = PromptOrder(rows, per_step, shuffle=False, seed=0, drop_last=drop_last)
+    order = order_of(config, [row.source for row in train], per_step)
     epoch = order.steps_per_epoch
-    text = f"{_named(train)}: {rows} rows, {epoch} step{'s' if epoch > 1 else ''} an epoch"
+    text = f"{_named(train)}: {_count(rows, 'row')}, {_count(epoch, 'step')} an epoch"
     rest = rows % per_step
     if rest:
-        text += f" ({rest} rows a time left out)" if drop_last else f" (the last has {rest} {what})"
+        text += (
+            f" ({_count(rest, 'row')} a time left out)"
+            if drop_last
+            else f" (the last has {_count(rest, what)})"
+        )
+    steps = steps_of(config, order)
     if config.training.steps is not None:
-        return f"{text}; {config.training.steps} steps are {config.training.steps / epoch:.3g} epochs"
+        return f"{text}; {_count(steps, 'step')} {'is' if steps == 1 else 'are'} {_count(steps / epoch, 'epoch')}"
     epochs = config.training.epochs or 1.0
-    return f"{text}; {epochs:g} epoch{'s' if epochs != 1 else ''}: {order.steps(epochs)} steps"
+    return f"{text}; {_count(epochs, 'epoch')}: {_count(steps, 'step')}"
+
+
+def _count(number: float, what: str) -> str:
+    text = f"{number:.3g}" if number < 1000 else f"{number:.0f}"
+    return f"{text} {what}{'' if text == '1' else 's'}"
 
 
 def _named(rows: Sequence[Row]) -> str:

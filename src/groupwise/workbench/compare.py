@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -33,11 +34,20 @@ from groupwise.workbench.comparison import (
 )
 from groupwise.workbench.curves import Curve, chart
 
+if TYPE_CHECKING:
+    from groupwise.config import RunConfig
+
 MEASUREMENTS = 10
 """Held-out evaluations of a run after the one at its start, where evaluate.every_steps does not say."""
 
 _QUIET = ("run.sinks=[]", "run.save_rollouts=false", "run.save_model=false")
 """What a comparison sets unless the command says otherwise: the tables are of its metrics alone."""
+
+_SET_HERE = {
+    "run.seed": "every variant is run with the same seeds; say how many with --seeds, and the first with run.seed=N",
+    "run.dir": "runs go into the folder of the comparison; name it with --output",
+}
+"""What is no variant, and how it is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +92,8 @@ def plan(
         overrides: `key=value` for all runs.
 
     Raises:
-        ConfigError: a value that cannot be, two that come to the same configuration, nothing held out.
+        ConfigError: a value that cannot be, two that come to the same configuration, nothing held out, a variant that
+            would be measured by something else than the base.
     """
     base = load(source, [*_QUIET, *overrides])
     words = _measuring(base)
@@ -90,6 +101,8 @@ def plan(
     _refuse(base, seeds)
     variants: dict[str, LoadedConfig] = {BASE: base}
     for word in _variants(vary):
+        if (key := word.partition("=")[0]) in _SET_HERE:
+            raise ConfigError(f"--vary {key}: {_SET_HERE[key]}")
         loaded = load(source, [*_QUIET, *words, *overrides, word])
         same = next((name for name, other in variants.items() if other.config == loaded.config), None)
         if same == BASE:
@@ -97,6 +110,7 @@ def plan(
         if same is not None:
             raise ConfigError(f"--vary: {word} and {same} come to the same configuration; leave one out")
         _refuse(loaded, seeds)
+        _refuse_other_measure(word, loaded.config, base.config)
         variants[word] = loaded
     if len(variants) == 1:
         raise ConfigError(
@@ -187,12 +201,15 @@ def collected(runs: Sequence[Planned], *, metric: str) -> Comparison:
     ended = [outcome for each in outcomes.values() for outcome in each]
     if not ended:
         raise RunFolderError("no run of the comparison has ended yet; the same command goes on")
-    other = next((each for each in ended if each.data != ended[0].data), None)
-    if other is not None:
-        raise RunFolderError(
-            f"{other.variant}, seed {other.seed}, was made on other data than {ended[0].variant}, seed "
-            f"{ended[0].seed}: a file has changed between them; remove one, or name another folder"
-        )
+    seen: dict[str, tuple[Any, Outcome]] = {}
+    for each in ended:
+        for name, hashed in each.data.items():
+            first, earlier = seen.setdefault(name, (hashed, each))
+            if hashed != first:
+                raise RunFolderError(
+                    f"{each.variant}, seed {each.seed}, was made on other data than {earlier.variant}, seed "
+                    f"{earlier.seed}: {name} has changed between them; remove one, or name another folder"
+                )
     return Comparison(
         metric=metric, outcomes={name: each for name, each in outcomes.items() if each}, wanted=len(runs)
     )
@@ -211,22 +228,26 @@ def write(found: Comparison, folder: Path) -> None:
         "curves.svg": drawn(found),
     }
     for name, text in texts.items():
-        replace_file(folder / name, functools.partial(_put, text))
+        replace_file(folder / name, partial(_put, text.encode()))
 
 
-def _put(text: str, file: BinaryIO) -> None:
-    file.write(text.encode())
+def _put(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
 
 
 def drawn(found: Comparison) -> str:
     """The held-out metric by step, the mean over seeds with their range, as SVG."""
     curves = []
+    keys = {name.partition("=")[0] for name in found.outcomes if name != BASE}
     for name, outcomes in found.outcomes.items():
         points = []
         for step in sorted({step for each in outcomes for step, _ in each.curve}):
-            values = [value for each in outcomes for at, value in each.curve if at == step]
-            points.append((float(step), sum(values) / len(values), min(values), max(values)))
-        curves.append(Curve(name=name.rpartition("=")[2] if "=" in name else name, points=points))
+            values = [
+                value for each in outcomes for at, value in each.curve if at == step and math.isfinite(value)
+            ]
+            if values:
+                points.append((float(step), sum(values) / len(values), min(values), max(values)))
+        curves.append(Curve(name=name.partition("=")[2] or name if len(keys) == 1 else name, points=points))
     return chart(curves, x_label="step", y_label=found.metric)
 
 
@@ -318,6 +339,25 @@ def _refuse(loaded: LoadedConfig, seeds: int) -> None:
         )
     if seeds < 1:
         raise ConfigError(f"--seeds is {seeds}; at least 1 is needed, and 3 to tell a difference from noise")
+
+
+def _refuse_other_measure(word: str, config: RunConfig, base: RunConfig) -> None:
+    """What variants are compared by must be one thing, or the table compares the measures and not the runs."""
+    along = {"every_steps", "at_start"}
+    if config.evaluate.model_dump(exclude=along) != base.evaluate.model_dump(exclude=along):
+        what = "section evaluate"
+    elif config.prompts.held_out != base.prompts.held_out:
+        what = "prompts.held_out"
+    elif not config.evaluate.rewards and config.rewards != base.rewards:
+        raise ConfigError(
+            f"--vary {word:.80}: held-out responses are judged by the training rewards where evaluate.rewards is "
+            "empty, so this variant would be judged by others than the base; set evaluate.rewards for all"
+        )
+    else:
+        return
+    raise ConfigError(
+        f"--vary {word:.80}: with another {what} this variant would be measured otherwise than the base; set it for all"
+    )
 
 
 def _refuse_metric(metric: str, loaded: LoadedConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from groupwise.records.run_folder import RunFolder, read_manifest
 
 BASE = "base"
 """Name of the configuration as it is, to which every variant is compared."""
+_NEITHER_WAY = ("eval/length_mean", "eval/truncated_fraction")
+"""Metrics of which more is not better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +168,7 @@ class Comparison:
                 for name in ("final", "area")
             )
             against = self.difference(variant)
-            said = "" if variant == BASE or against is None else _signed(against, form)
+            said = "" if variant == BASE or against is None else against.text(f"+{form}")
             runs = str(len(whole)) if len(whole) == len(outcomes) else f"{len(whole)} of {len(outcomes)}"
             lines.append(
                 f"| {variant} | {runs} | {final} | {area} | {said} | {_mean(whole, 'seconds'):.0f} | "
@@ -200,9 +202,14 @@ class Comparison:
         """Everything as plain data."""
         return {
             "metric": self.metric,
-            "runs": [asdict(each) for outcomes in self.outcomes.values() for each in outcomes],
+            "runs": [
+                asdict(each)
+                | {"curve": [(at, value if math.isfinite(value) else None) for at, value in each.curve]}
+                for outcomes in self.outcomes.values()
+                for each in outcomes
+            ],
             "differences": {
-                name: None if found is None else _finite(found)
+                name: None if found is None else found.data()
                 for name in self.outcomes
                 if name != BASE
                 for found in [self.difference(name)]
@@ -211,7 +218,7 @@ class Comparison:
 
     def _decided(self, variant: str) -> bool:
         found = self.difference(variant)
-        return found is not None and not found.low <= 0 <= found.high
+        return found is not None and not _alike(found) and (found.low > 0 or found.high < 0)
 
     def _verdict(self, variant: str) -> str:
         found = self.difference(variant)
@@ -220,24 +227,24 @@ class Comparison:
         seeds = {each.seed for each in self.whole(BASE)} & {each.seed for each in self.whole(variant)}
         if len(seeds) == 1:
             return f"{variant}: {found.value:+{form}} against the base with one seed, which says nothing of noise."
-        what = f"{variant}: {_signed(found, form)} against the base over {len(seeds)} seeds"
+        what = f"{variant}: {found.text(f'+{form}')} against the base over {len(seeds)} seeds"
+        if math.isnan(found.value):
+            return f"{variant}: {self.metric} has no value in some run, so it cannot be compared."
+        if _alike(found) and found.value != 0:
+            return f"{what}: the same in each, which says nothing of noise; measure more prompts, or take more seeds."
         if not self._decided(variant):
             return f"{what}: within noise."
-        return f"{what}: {'better' if found.value > 0 else 'worse'} by more than the noise."
+        words = ("higher", "lower") if self.metric in _NEITHER_WAY else ("better", "worse")
+        return f"{what}: {words[found.value < 0]} by more than the noise."
+
+
+def _alike(found: Estimate) -> bool:
+    """Whether all differences are the same, but for rounding."""
+    return math.isclose(found.low, found.high, abs_tol=1e-12)
 
 
 def _form(metric: str) -> str:
     return ".1%" if "pass@" in metric or metric.endswith(("accuracy", "fraction")) else ".3f"
-
-
-def _signed(found: Estimate, form: str) -> str:
-    if not math.isfinite(found.low):
-        return f"{found.value:+{form}}"
-    return f"{found.value:+{form}} [{found.low:+{form}}, {found.high:+{form}}]"
-
-
-def _finite(found: Estimate) -> Mapping[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in found.data().items()}
 
 
 def _mean(outcomes: Sequence[Outcome], name: str) -> float:

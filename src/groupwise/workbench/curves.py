@@ -28,11 +28,11 @@ def chart(curves: Sequence[Curve], *, x_label: str, y_label: str) -> str:
     """The curves as the text of an SVG file, readable on a light and a dark page.
 
     Args:
-        curves: at least one with a point.
+        curves: in the order of the legend.
         x_label: under the horizontal axis.
         y_label: beside the vertical axis.
     """
-    points = [point for curve in curves for point in curve.points]
+    points = [point for curve in curves for point in curve.points] or [(0.0, 0.0, 0.0, 0.0)]
     xs = _ticks(min(p[0] for p in points), max(p[0] for p in points))
     ys = _ticks(min(p[2] for p in points), max(p[3] for p in points))
     inner_w, inner_h = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM

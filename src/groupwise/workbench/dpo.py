@@ -187,7 +187,7 @@ def assemble(
     )
     scorer = TokenLogprobs(policy.model, longest_tokens=longest)
     notices.append(introduced(policy, scorer))
-    order = order_of(config, [pair.prompt for pair in pairs], config.dpo.pairs_per_step)
+    order = order_of(config, [pair.prompt.source for pair in pairs], config.dpo.pairs_per_step)
     steps = steps_of(config, order)
     optimizer = Optimizer(policy.model, config.training)
     recorder = open_recorder(
@@ -260,7 +260,7 @@ def train(run: PreferenceRun) -> Result:
 
 def reference_logprobs(run: PreferenceRun) -> Reference:
     """Of every pair that the run will train or evaluate on, by the policy as it is; call it before the first update."""
-    ahead = order_of(run.config, [pair.prompt for pair in run.pairs], run.config.dpo.pairs_per_step)
+    ahead = order_of(run.config, [pair.prompt.source for pair in run.pairs], run.config.dpo.pairs_per_step)
     used = dict.fromkeys(i for _ in range(min(run.steps, ahead.steps_per_epoch)) for i in ahead.next())
     if run.steps > ahead.steps_per_epoch and len(used) < len(
         run.pairs

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import LoadedConfig, load
+from groupwise.config.prompts import SourceConfig
 from groupwise.errors import ConfigError
 from groupwise.evaluate import majority, text_metrics
 from groupwise.evaluate.baselines import Baseline, baselines
@@ -17,12 +18,13 @@ from groupwise.evaluate.intervals import Estimate, share_interval
 from groupwise.evaluate.pass_at_k import pass_at
 from groupwise.evaluate.run import evaluate, passes
 from groupwise.health.metric import values
-from groupwise.prompts.load import Row, check_rows, read_rows
+from groupwise.prompts.encode import columns_for_rewards
+from groupwise.prompts.load import Row, check_rows
 from groupwise.prompts.sources import read_sources
 from groupwise.records import Group, Prompt, Rollout, Verdict
 from groupwise.registry import file_of
 from groupwise.rewards import Rewards, build
-from groupwise.training.inputs import evaluation_rewards
+from groupwise.training.inputs import by_source, evaluation_rewards
 from groupwise.workbench.trial import Trial, load_trial
 
 if TYPE_CHECKING:
@@ -256,7 +258,7 @@ def evaluate_model(loaded: LoadedConfig, data: Path | None = None, wanted: Wante
 
     Args:
         loaded: says which model, rewards and data, and how to sample.
-        data: a file of rows instead of `prompts.held_out`.
+        data: a source of rows instead of `prompts.held_out`: a file, or another one by its name.
         wanted: what else is measured.
 
     Raises:
@@ -266,7 +268,13 @@ def evaluate_model(loaded: LoadedConfig, data: Path | None = None, wanted: Wante
     rewards = _rewards(loaded, wanted)
     rows = _rows(loaded, data)
     if rewards is not None:
-        rewards.check_rows([(row.place, row.columns) for row in rows], rows[0].source)
+        for source, own in by_source(rows).items():
+            rewards.check_rows([(row.place, row.columns) for row in own], source)
+    if wanted.reference is not None:
+        columns_N = columns_for_rewards(rows, config.prompts)
+        text_metrics.references_in(
+            [(row.place, columns) for row, columns in zip(rows, columns_N, strict=True)], wanted.reference
+        )
     new_tokens = config.evaluate.max_new_tokens or config.rollout.max_new_tokens
     trial = load_trial(loaded, rows, new_tokens=new_tokens)
     found = evaluate(
@@ -282,7 +290,7 @@ def evaluate_model(loaded: LoadedConfig, data: Path | None = None, wanted: Wante
         blind = baselines(trial.prompts, rewards, pass_reward=config.evaluate.pass_reward)
     return Measured(
         model=config.model.name,
-        data=rows[0].source,
+        data=", ".join(by_source(rows)),
         temperature=config.evaluate.temperature,
         groups=found.groups,
         metrics=values(found.metrics),
@@ -312,7 +320,7 @@ def _rewards(loaded: LoadedConfig, wanted: Wanted) -> Rewards | None:
 def _rows(loaded: LoadedConfig, data: Path | None) -> list[Row]:
     config = loaded.config
     if data is not None:
-        rows = read_rows(data, source=str(data))
+        rows = read_sources([SourceConfig(source=str(data))], Path.cwd()).rows
     elif config.prompts.held_out:
         rows = read_sources(config.prompts.held_out, loaded.base).rows
     else:

@@ -36,7 +36,7 @@ def export(source: str, target: Path, *, adapter: bool = False, precision: Preci
         return "adapter"
     loaded = open_source(source, bare=True)
     policy = load_policy(loaded.config.model, lora=None, stop_tokens=(), base=loaded.base, seed=0)
-    if target.suffix == ".gguf":
+    if target.suffix.lower() == ".gguf":
         write_gguf(policy, target, precision=precision)
         return "gguf"
     save_model(policy, target)

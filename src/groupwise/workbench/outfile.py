@@ -15,6 +15,8 @@ from groupwise.errors import DataError
 
 STDOUT = Path("-")
 """Stands for standard output."""
+_BY_HAND = (".yaml", ".yml", ".py", ".toml")
+"""The ends of names of files that no command writes, and that none replaces."""
 
 
 @contextmanager
@@ -31,7 +33,8 @@ def replacing(path: Path, *, inputs: Sequence[Path] = (), option: str = "--outpu
         option: how the path was given, for errors.
 
     Raises:
-        DataError: a folder, one of the inputs, or a place that cannot be written; names the remedy.
+        DataError: a folder, one of the inputs, configuration or code, or a place that cannot be written; names the
+            remedy.
     """
     if path == STDOUT:
         yield sys.stdout
@@ -77,3 +80,5 @@ def _refuse(path: Path, mode: int | None, inputs: Sequence[Path], option: str) -
     for given in inputs:
         if given.exists() and given.samefile(path):
             raise DataError(f"{option} {path} is {given}, which is read here; name another file")
+    if stat.S_ISREG(mode) and path.suffix.lower() in _BY_HAND:
+        raise DataError(f"{option} {path} is there already, and people write such files; name another file")

@@ -11,7 +11,7 @@ import numpy as np
 from groupwise.config import LoadedConfig, RunConfig
 from groupwise.errors import ConfigError, DataError
 from groupwise.prompts.encode import encode
-from groupwise.prompts.load import Row, check_rows
+from groupwise.prompts.load import Row, check_rows, refuse_wrong
 from groupwise.prompts.overlap import without_repeats
 from groupwise.prompts.template import ChatTemplate, ControlStrings
 from groupwise.records import Prompt, Rollout, StopReason
@@ -127,10 +127,7 @@ def preference_rows(rows: Sequence[Row], config: RunConfig) -> list[Row]:
             made.append(_in_one_form(row, config))
         except DataError as error:
             wrong.append((row, str(error)))
-    if wrong:
-        row, said = wrong[0]
-        more = f" ({len(wrong) - 1} more of {len(rows)} rows are wrong as well)" if len(wrong) > 1 else ""
-        raise DataError(f"{row.place}: {said}{more}")
+    refuse_wrong(wrong, len(rows))
     check_rows(made, config.prompts)
     return made
 

@@ -15,6 +15,7 @@ from typing import Any
 from groupwise.errors import DataError
 from groupwise.evaluate.intervals import Estimate
 from groupwise.evaluate.ratings import Preference, Rated, krippendorff_alpha, means, preferences
+from groupwise.prompts.formats import LONGEST_FIELD
 from groupwise.workbench.outfile import replacing
 
 LOWEST, HIGHEST = 1, 5
@@ -22,6 +23,8 @@ LOWEST, HIGHEST = 1, 5
 QUESTION = "How good is the response to the question?"
 SHEET_CSV, SHEET_HTML, KEY = "sheet.csv", "sheet.html", "key.json"
 
+_LETTERS = "bcdfghjkmnpqrstvwxz"
+"""Of codes: a spreadsheet takes none of them for a number, a date or a word."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 
 
@@ -99,7 +102,8 @@ def export(
         How many responses the sheet holds.
 
     Raises:
-        DataError: no prompt that all models answered, or a sheet is there already, which may be with raters.
+        DataError: no prompt that all models answered, a prompt without a response, a sheet is there already, which may
+            be with raters, or the folder cannot be made.
     """
     taken = next((name for name in (KEY, SHEET_CSV, SHEET_HTML) if (folder / name).exists()), None)
     if taken is not None:
@@ -107,28 +111,48 @@ def export(
             f"{folder} holds a {taken} already, without which ratings of it could not be read; name another folder"
         )
     by_text = {model: {each.prompt: each for each in given} for model, given in answered.items()}
-    shared = [text for text in next(iter(by_text.values())) if all(text in each for each in by_text.values())]
+    first = next(iter(by_text.values()))
+    shared = [text for text in first if all(text in each for each in by_text.values())]
     if not shared:
         raise DataError(
             f"no prompt was answered by all of {', '.join(answered)}; measure them on the same data with --data"
         )
+    empty = next(
+        (model for model, each in by_text.items() if not all(each[t].responses for t in shared)), None
+    )
+    if empty is not None:
+        raise DataError(
+            f"{empty} has prompts without a response; measure it anew with `groupwise eval --output`"
+        )
     lot = random.Random(seed)
     chosen = sorted(lot.sample(range(len(shared)), min(prompts, len(shared))))
     items = [
-        {"model": model, "prompt_id": by_text[model][shared[i]].id, "prompt": shared[i], "response": response}
+        # One id for all models: what it is called may differ between the data that each was measured on.
+        {"model": model, "prompt_id": first[shared[i]].id, "prompt": shared[i], "response": response}
         for i in chosen
         for model in by_text
         for response in by_text[model][shared[i]].responses[:per_prompt]
     ]
     lot.shuffle(items)
-    codes = lot.sample(range(16**6), len(items) + 1)
-    named = [{"item": f"{code:06x}", **item} for code, item in zip(codes[1:], items, strict=True)]
-    key = {"sheet": f"{codes[0]:06x}", "question": question, "low": LOWEST, "high": HIGHEST, "items": named}
-    folder.mkdir(parents=True, exist_ok=True)
+    codes = _codes(len(items) + 1, lot)
+    named = [{"item": code, **item} for code, item in zip(codes[1:], items, strict=True)]
+    key = {"sheet": codes[0], "question": question, "low": LOWEST, "high": HIGHEST, "items": named}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be made: {error.strerror or error}; name another folder") from None
     for name, text in ((KEY, json.dumps(key, ensure_ascii=False, indent=1) + "\n"), *_sheets(key)):
         with replacing(folder / name) as file:
             file.write(text)
     return len(named)
+
+
+def _codes(count: int, lot: random.Random) -> list[str]:
+    """So many different codes of six letters."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found["".join(lot.choices(_LETTERS, k=6))] = None
+    return list(found)
 
 
 def _sheets(key: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -264,6 +288,8 @@ def _key(folder: Path) -> dict[str, Any]:
         key = json.loads(file.read_text(encoding="utf-8"))
         if not {"sheet", "items"} <= set(key):
             raise ValueError("no sheet in it")
+        if not all({"item", "model", "prompt_id"} <= set(item) for item in key["items"]):
+            raise ValueError("an item without its code, model or prompt")
     except OSError as error:
         raise DataError(
             f"{file} cannot be read: {error.strerror or error}; name the folder that `groupwise rate export` made"
@@ -294,7 +320,9 @@ def _of_page(text: str, file: Path, sheet: str) -> tuple[str, dict[str, tuple[in
             code: (_rating(each["rating"], f"{file}, item {code}"), f"{file}") for code, each in given.items()
         }
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is not what the rating page saves: {error!r}") from None
+        raise DataError(
+            f"{file} is not what the rating page saves ({type(error).__name__}: {error}); have it saved again"
+        ) from None
     if of_sheet != sheet:
         raise DataError(
             f"{file} is of the sheet {of_sheet}, and this is {sheet}; name the folder it was exported to"
@@ -305,20 +333,28 @@ def _of_page(text: str, file: Path, sheet: str) -> tuple[str, dict[str, tuple[in
 def _of_table(text: str, file: Path) -> dict[str, tuple[int, str]]:
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)  # spreadsheets of many countries write semicolons
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    heads = [head.strip().casefold() for head in next(rows, [])]
-    rating_at = next((i for i, head in enumerate(heads) if head.startswith("rating")), None)
-    if "item" not in heads or rating_at is None:
-        raise DataError(f"{file} has no columns item and rating; fill in a copy of {SHEET_CSV}")
+    csv.field_size_limit(LONGEST_FIELD)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     found: dict[str, tuple[int, str]] = {}
-    for cells in rows:
-        place = f"{file} line {rows.line_num}"
-        if len(cells) <= rating_at or not cells[rating_at].strip():
-            continue
-        code = cells[heads.index("item")].strip().lstrip("'")
-        if code in found:
-            raise DataError(f"{place}: the item {code} is rated twice; keep one of the rows")
-        found[code] = (_rating(cells[rating_at].strip(), place), place)
+    try:
+        heads = [head.strip().casefold() for head in next(rows, [])]
+        rating_at = next((i for i, head in enumerate(heads) if head.startswith("rating")), None)
+        if "item" not in heads or rating_at is None:
+            raise DataError(f"{file} has no columns item and rating; fill in a copy of {SHEET_CSV}")
+        item_at = heads.index("item")
+        for cells in rows:
+            place = f"{file} line {rows.line_num}"
+            rating = cells[rating_at].strip() if len(cells) > rating_at else ""
+            if not rating:
+                continue
+            code = cells[item_at].strip().lstrip("'").casefold() if len(cells) > item_at else ""
+            if not code:
+                raise DataError(f"{place}: a rating without its item; fill in a copy of {SHEET_CSV}")
+            if code in found:
+                raise DataError(f"{place}: the item {code} is rated twice; keep one of the rows")
+            found[code] = (_rating(rating, place), place)
+    except csv.Error as error:
+        raise DataError(f"{file} line {rows.line_num}: {error}; save the sheet as CSV again") from None
     return found
 
 

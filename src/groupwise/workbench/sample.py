@@ -119,8 +119,9 @@ def _of_text(loaded: LoadedConfig, prompt: str, columns: Sequence[str]) -> tuple
     }
     named = loaded.config.prompts.columns
     row: dict[str, Any] = {named.prompt: prompt, **given}
-    if named.system is not None:
-        row.setdefault(named.system, None)
+    for optional in (named.system, named.history, named.max_new_tokens):
+        if optional is not None:
+            row.setdefault(optional, None)
     words = ["prompts.train=null", "prompts.held_out=null", "evaluate.every_steps=null"]
     alone = load(loaded, words, base=loaded.base)
     for label, needed in (

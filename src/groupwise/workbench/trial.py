@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.config import LoadedConfig, load
+from groupwise.config.prompts import FILE_ENDINGS
 from groupwise.errors import ConfigError, RunFolderError
 from groupwise.model.find import find_model
 
@@ -61,6 +62,11 @@ def open_source(
         what = "a model, but no configuration" if (folder / "config.json").is_file() else "no config.yaml"
         remedy = f"name a configuration and give the folder with --model {source}"
         raise RunFolderError(f"{source} holds {what}, so it is not a run folder; {remedy}")
+    if folder is None and path.suffix.lower() in FILE_ENDINGS and path.suffix.lower() != ".json":
+        raise ConfigError(
+            f"{source} is a file of rows by its name; name a configuration, a run folder or a model, and these rows as "
+            "its prompts (--data, or prompts.held_out)"
+        )
     file = path if folder is None else folder / "config.yaml"
     if model is None and folder is not None:
         if not (folder / "model" / "config.json").is_file():
@@ -78,7 +84,7 @@ def _is_model(path: Path) -> bool:
     """A model's folder or file, or a name that can only be a model's."""
     if path.is_dir():
         return (path / "config.json").is_file() and not (path / "config.yaml").is_file()
-    return path.suffix == ".gguf" or (not path.exists() and path.suffix not in (".yaml", ".yml"))
+    return path.suffix.lower() == ".gguf" or (not path.exists() and path.suffix not in (".yaml", ".yml"))
 
 
 def model_words(model: str) -> list[str]:
