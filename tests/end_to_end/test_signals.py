@@ -105,7 +105,7 @@ def test_ctrl_c_once_finishes_the_step(project: Path) -> None:
     assert position.update == 0
     assert 1 <= position.step < 5
     said = (project / "said.txt").read_text()
-    assert "the step is finished and a checkpoint written; Ctrl-C again stops at once" in said
+    assert "this step is being finished, then a checkpoint written; Ctrl-C again stops at once" in said
     assert f"stopped: the run is saved at step {position.step}; `" in said
     assert "train --resume run` goes on from there" in said
     goes_on_the_same(project)

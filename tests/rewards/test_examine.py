@@ -6,7 +6,7 @@ import pytest
 from groupwise.errors import RewardError
 from groupwise.rewards import build
 from groupwise.rewards.examine import Item, ask, measure
-from groupwise.rewards.findings import ordered, paid, spreads
+from groupwise.rewards.findings import findings, ordered, paid, spreads
 from groupwise.rewards.made_up import FORMS, Case
 
 CASES = [
@@ -83,6 +83,28 @@ def _batch(texts: list[str]) -> Any:
     from groupwise.rewards.examine import _batch
 
     return _batch([item(text) for text in texts])
+
+
+def test_a_wrong_count_of_a_batch_is_a_fault_though_each_alone_is_answered() -> None:
+    def first_only(completions: list[str], answer: list[str]) -> list[float]:
+        return [float(completions[0] == answer[0])]
+
+    found = measure(build([], base=Path(), functions=[first_only]), CASES)
+    assert all(each.failure is not None for each in found.asked)
+    (fault,) = findings(found)
+    assert fault.name == "fails_on_samples"
+    assert "fails on 100% of ordinary completions" in fault.says
+    assert (
+        "returned 1 values for 42 rollouts" in fault.says
+    )  # of each of 6 rows one right, five wrong, one scrambled
+
+
+def test_what_always_fails_is_told_once() -> None:
+    def one_more(completions: list[str]) -> list[float]:
+        return [0.0] * (len(completions) + 1)
+
+    (fault,) = findings(measure(build([], base=Path(), functions=[one_more]), CASES))
+    assert "returned 2 values for 1 rollouts" in fault.says
 
 
 def test_a_reward_that_compares_a_group_always_sees_one() -> None:

@@ -240,6 +240,9 @@ def test_responses_of_an_evaluation(tmp_path: Path) -> None:
         Answered(id="d:1", prompt="plain", responses=["a", "b"]),
     ]
     assert readable(chat[1:], "<|user|>Hi") == "Hi"
+    file.write_text(json.dumps({"prompts": [{**prompts[1], "responses": [{"text": None}]}]}))
+    with pytest.raises(DataError, match=r"writes .TypeError: the text of a response is None"):
+        responses_in(file)
     file.write_text("[]")
     with pytest.raises(DataError, match="is not what `groupwise eval --output` writes"):
         responses_in(file)

@@ -68,6 +68,8 @@ def test_a_folder_that_is_no_run_is_named_with_the_remedy(tmp_path: Path) -> Non
     with pytest.raises(RunFolderError, match=r"holds no config\.yaml, so it is not a run folder"):
         open_source(str(tmp_path))
     (tmp_path / "config.yaml").write_text("model: tiny\n")
-    with pytest.raises(RunFolderError, match=r"has no trained model in model/.*name one with --model"):
+    with pytest.raises(
+        RunFolderError, match=r"has no trained model in model/.*train --resume .* another --model"
+    ):
         open_source(str(tmp_path))
     assert open_source(str(tmp_path), model="tiny").config.model.name == "tiny"

@@ -24,4 +24,5 @@ def init(
     for path in write_starter(folder):
         print(f"wrote {path}")
     config = folder / "config.yaml"
-    print(f"\ntry next  {command()} check {config}\n          {command()} train {config}")
+    tries = [f"{command()} {verb} {config}" for verb in ("check", "check-reward", "train")]
+    print("\ntry next  " + "\n          ".join(tries))

@@ -135,6 +135,8 @@ def _on_rollouts(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
     run = None
     try:
         run = assemble(read_inputs(loaded)) if resumed is None else start.resume(loaded, resumed)
+        if resumed is not None and run.keeper.step >= run.steps and run.ranks.first:
+            print(f"all {run.steps} steps were finished before; a larger training.steps goes on")
         result = loop.train(run)
     except KeyboardInterrupt as error:
         told = run is not None and not run.ranks.first
@@ -188,9 +190,12 @@ def ending(run: Run, result: Result) -> list[str]:
         lines.append(f"held-out pass@1  {measured} (of {len(run.held_out)} prompts)")
     if result.series("reward/mean"):
         lines.append(f"reward           {_first_and_last(result, 'reward/mean')}")
+    flat = result.series("reward/zero_spread_fraction")
+    if flat and min(flat) == 1:
+        lines.append("learned          nothing: in every group all rewards were equal, in every step")
     lines.append(f"run folder       {run.folder.shown}")
     config = run.config.run
-    tries = []
+    tries = [f"{command()} report {run.folder.shown}"]
     if config.save_model and run.config.rewards:
         if run.held_out and run.config.prompts.held_out:
             tries.append(f"{command()} eval {run.folder.shown}")

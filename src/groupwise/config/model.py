@@ -16,7 +16,8 @@ class ModelConfig(Section):
 
     name: PathText = Field(
         default="smollm2-135m",
-        description="`smollm2-135m` (embedded), a Hugging Face folder, a .gguf file or a hub id.",
+        description="`smollm2-135m` (embedded), `tiny` (random weights, to see that everything fits), a Hugging Face "
+        "folder, a .gguf file or a hub id.",
     )
     revision: Text | None = Field(default=None, description="Hub revision.")
     tokenizer: PathText | None = Field(default=None, description="Another folder or id for the tokenizer.")

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from groupwise.errors import RewardError
@@ -201,6 +201,9 @@ def measure(
 def ask(rewards: Rewards, items: Sequence[Item]) -> list[Verdict]:
     """One verdict per item. A reward that would end a run over these gives verdicts that say so.
 
+    Where a batch fails, each item is asked about alone, to see which it fails on. Where it fails on none, it is the
+    batch that it fails on, as it would in a run: a wrong count of values is such a failure.
+
     Args:
         rewards: as `build` made them.
         items: in any mix of prompts.
@@ -213,7 +216,11 @@ def ask(rewards: Rewards, items: Sequence[Item]) -> list[Verdict]:
         if len(items) == 1:
             parts = dict.fromkeys(rewards.labels)
             return [Verdict(reward=None, parts=parts, failure=str(error))]
-    return [verdict for item in items for verdict in ask(rewards, [item])]
+        of_batch = str(error)
+    verdicts = [verdict for item in items for verdict in ask(rewards, [item])]
+    if any(verdict.failure not in (None, NONE_APPLIES) for verdict in verdicts):
+        return verdicts
+    return [replace(verdict, reward=None, failure=of_batch) for verdict in verdicts]
 
 
 def _batch(items: Sequence[Item]) -> Batch:

@@ -54,6 +54,8 @@ def _note(name: str, says: str) -> Finding:
 
 def findings(measured: Measured) -> list[Finding]:
     """Everything that is to be said, faults first; nothing for a reward that is sound."""
+    if measured.asked and all(each.failure is not None for each in measured.asked):
+        return list(_failures(measured))  # what little it answered says nothing more
     senseless = list(_sense(measured))
     found = [
         *_failures(measured),
@@ -122,6 +124,8 @@ def _failures(measured: Measured) -> Iterator[Finding]:
             f"it fails on {len(failed) / len(asked):.0%} of ordinary completions, first on {_shown(first.item.text)}: "
             f"{_reason(first)}",
         )
+        if len(failed) == len(asked):
+            return
     elif asked and all(each.value is None for each in asked):
         yield _fault(
             "never_applies", "it has nothing to say of any completion; check the columns that it reads"

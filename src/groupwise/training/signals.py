@@ -63,7 +63,7 @@ class Requests:
         if self.stop is not None:
             raise KeyboardInterrupt
         self.stop = "step"
-        _tell("the step is finished and a checkpoint written; Ctrl-C again stops at once")
+        _tell("this step is being finished, then a checkpoint written; Ctrl-C again stops at once")
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         if self.stop == "update":

@@ -23,6 +23,8 @@ from groupwise.records.metrics_file import read_metrics
 from groupwise.records.run_folder import RunFolder, read_manifest
 
 _ORDER = tuple(Severity)
+_FEW = 10
+"""Steps below which most checks have too little to go by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,12 @@ class Diagnosis:
         yield f"{self.folder}: {self.steps} steps, {len(self.checks)} checks"
         yield from self.notes
         if not self.events:
-            yield "nothing found" if self.steps else "no step is finished yet, so there is nothing to look at"
+            if not self.steps:
+                yield "no step is finished yet, so there is nothing to look at"
+            elif self.steps < _FEW:
+                yield f"nothing found, but {self.steps} steps are too few for most checks, which compare up to {_FEW}"
+            else:
+                yield "nothing found"
             return
         for finding in self.open:
             began = self._began(finding)

@@ -52,7 +52,7 @@ def responses_in(file: Path) -> list[Answered]:
             Answered(
                 id=str(each["id"]),
                 prompt=readable(each["messages"], str(each["prompt"])),
-                responses=[str(response["text"]) for response in each["responses"]],
+                responses=[_text_of(response) for response in each["responses"]],
             )
             for each in data["prompts"]
         ]
@@ -63,6 +63,12 @@ def responses_in(file: Path) -> list[Answered]:
             f"{file} is not what `groupwise eval --output` writes ({type(error).__name__}: {error}); name such a "
             "file, or a run folder"
         ) from None
+
+
+def _text_of(response: Mapping[str, Any]) -> str:
+    if not isinstance(response["text"], str):
+        raise TypeError(f"the text of a response is {response['text']!r:.40}")
+    return response["text"]
 
 
 def readable(messages: Sequence[Mapping[str, Any]] | None, text: str) -> str:

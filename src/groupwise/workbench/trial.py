@@ -71,8 +71,8 @@ def open_source(
     if model is None and folder is not None:
         if not (folder / "model" / "config.json").is_file():
             raise RunFolderError(
-                f"{source} has no trained model in model/: the run did not end, or run.save_model was false; name one "
-                "with --model"
+                f"{source} has no trained model in model/: the run did not end, or run.save_model was false; go on "
+                f"with `groupwise train --resume {source}`, or evaluate its config.yaml with another --model"
             )
         model = str(folder)
     if model is None:
