@@ -124,7 +124,7 @@ class TestMeasured:
         quadratic = measure_growth(
             counting, WORK, "f", sizes=(250, 500, 1000), isolation=isolation, limits=Limits(seconds=120)
         )
-        walking = "def f(a):\n    for _ in range(50):\n        for x in a: pass\n    return sorted(a)"
+        walking = "def f(a):\n    for _ in range(500):\n        for x in a: pass\n    return sorted(a)"
         linear = measure_growth(
             walking, WORK, "f", sizes=(2500, 5000, 10000), isolation=isolation, limits=Limits(seconds=120)
         )
