@@ -69,6 +69,18 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     assert create(tmp_path, overwrite=False).path == tmp_path
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_that_was_killed_before_its_manifest_left_nothing(tmp_path: Path, overwrite: bool) -> None:
+    create(tmp_path, overwrite=False)
+    for name in (".lock", ".probe.partial", ".manifest.json.123.partial"):
+        (tmp_path / name).write_bytes(b"")
+    refuse(tmp_path, overwrite=overwrite)
+    assert create(tmp_path, overwrite=overwrite).path == tmp_path
+    (tmp_path / "rollouts" / "mine.txt").write_text("x")
+    with pytest.raises(RunFolderError):
+        refuse(tmp_path, overwrite=overwrite)
+
+
 def test_without_a_path_the_folder_is_dated_and_never_taken_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

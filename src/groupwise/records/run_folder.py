@@ -204,7 +204,7 @@ def create(path: Path | None, *, overwrite: bool) -> RunFolder:
             path = path.expanduser().absolute()
         if path is None:
             path = _dated(parent)
-        elif path.is_dir() and any(path.iterdir()):
+        elif path.is_dir() and not _holds_nothing(path):
             with lock(RunFolder(path)):
                 _make_room(path)
         folder = RunFolder(path)
@@ -290,7 +290,7 @@ def refuse(path: Path | None, *, overwrite: bool) -> None:
             raise RunFolderError(
                 f"run.dir {path} cannot be written: {nearest} {reason}; choose another run.dir"
             )
-        if not path.is_dir() or not any(path.iterdir()):
+        if not path.is_dir() or _holds_nothing(path):
             return
     except OSError as error:
         reason = error.strerror or str(error)
@@ -433,6 +433,21 @@ def _dated(parent: Path) -> Path:
             number += 1
         else:
             return path
+
+
+def _holds_nothing(path: Path) -> bool:
+    """True for an empty folder, and for one whose run was killed before its manifest was written."""
+    return all(
+        entry.name in (".lock", ".probe.partial")
+        or (entry.name.startswith(".manifest.json.") and entry.name.endswith(".partial"))
+        or (
+            f"{entry.name}/" in FILES
+            and entry.is_dir()
+            and not entry.is_symlink()
+            and not any(entry.iterdir())
+        )
+        for entry in path.iterdir()
+    )
 
 
 def _make_room(path: Path) -> None:
