@@ -219,6 +219,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
                 "model/test_sharding.py",
             ),
         ),
+        Promise("DeepSpeed ZeRO-3 on two processes equals one; `make test-zero`", ("training/test_zero.py",)),
         Promise("two nodes, one killed", ("end_to_end/test_two_nodes.py",)),
         Promise(
             "rollouts by a vLLM server",

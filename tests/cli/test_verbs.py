@@ -50,6 +50,34 @@ def test_train_without_held_out_data(project: Path, groupwise: Callable[..., Sai
     ]
 
 
+def test_train_says_when_nothing_was_learned_and_when_all_was_done(
+    project: Path, groupwise: Callable[..., Said]
+) -> None:
+    (project / "same.py").write_text(
+        "def same(completions, **columns):\n    return [1.0] * len(completions)\n"
+    )
+    settings = ("prompts.held_out=null", 'rewards=[{name: "same.py:same"}]', "run.dir=flat")
+    said = groupwise("train", "config.yaml", *settings)
+    assert (
+        "learned          nothing from rewards: every advantage was 0, in every step" in said.out.splitlines()
+    )
+    again = groupwise("train", "--resume", "flat")
+    assert "all 2 steps were finished before; a larger training.steps goes on" in again.out.splitlines()
+    # A group of one teaches where a greedy response is what it is compared with.
+    alone = groupwise(
+        "train",
+        "config.yaml",
+        "prompts.held_out=null",
+        "rollout.group_size=1",
+        "objective.advantage=greedy_baseline",
+        "run.dir=alone",
+    )
+    assert alone.code == 0, alone.err
+    metrics = read_metrics(RunFolder(project / "alone").metrics_file)
+    assert any(line["advantage/std"] for line in metrics)
+    assert "learned  " not in alone.out
+
+
 def test_eval_of_the_run_repeats_its_last_evaluation(
     trained: Said, project: Path, groupwise: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:

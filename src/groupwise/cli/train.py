@@ -190,9 +190,10 @@ def ending(run: Run, result: Result) -> list[str]:
         lines.append(f"held-out pass@1  {measured} (of {len(run.held_out)} prompts)")
     if result.series("reward/mean"):
         lines.append(f"reward           {_first_and_last(result, 'reward/mean')}")
-    flat = result.series("reward/zero_spread_fraction")
-    if flat and min(flat) == 1:
-        lines.append("learned          nothing: in every group all rewards were equal, in every step")
+    # Advantages and not the spread of rewards, since some estimators compare with something else than the group.
+    told = [*result.series("advantage/mean"), *result.series("advantage/std")]
+    if told and not any(told):
+        lines.append("learned          nothing from rewards: every advantage was 0, in every step")
     lines.append(f"run folder       {run.folder.shown}")
     config = run.config.run
     tries = [f"{command()} report {run.folder.shown}"]

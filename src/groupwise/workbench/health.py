@@ -24,7 +24,7 @@ from groupwise.records.run_folder import RunFolder, read_manifest
 
 _ORDER = tuple(Severity)
 _FEW = 10
-"""Steps below which most checks have too little to go by."""
+"""Steps below which most checks wait for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Diagnosis:
             if not self.steps:
                 yield "no step is finished yet, so there is nothing to look at"
             elif self.steps < _FEW:
-                yield f"nothing found, but {self.steps} steps are too few for most checks, which compare up to {_FEW}"
+                yield f"nothing found, but {self.steps} steps are too few for most checks to say anything"
             else:
                 yield "nothing found"
             return
