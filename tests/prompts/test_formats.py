@@ -174,13 +174,13 @@ def test_a_table_with_an_image_or_two_columns_of_one_name_is_told(tmp_path: Path
     [
         (
             pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64())),
-            "column 'x': .* duplicate keys .*'k'.*; write it otherwise",
+            "column 'x' of .*: .* duplicate keys .*'k'.*; write it otherwise",
         ),
         (
             pa.array([datetime.datetime(2026, 1, 1)], pa.timestamp("us", tz="Nowhere/X")),
-            "column 'x': .*Nowhere/X.*; write it otherwise",
+            "column 'x' of .*Nowhere/X.*: .*; write it otherwise",
         ),
-        (pa.array([10**14], pa.timestamp("s")), "column 'x': .*; write it otherwise"),
+        (pa.array([10**14], pa.timestamp("s")), "column 'x' of .*: .*; write it otherwise"),
         (pa.array([float("inf")]), ":0, column 'x' holds inf, which is no JSON number; write null, or text"),
     ],
     ids=["a key twice", "a time zone", "a year", "infinity"],

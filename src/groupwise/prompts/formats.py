@@ -162,8 +162,10 @@ def _values(table: pa.Table, name: str, source: str) -> list[Any]:
     try:
         values = table.column(name).to_pylist(maps_as_pydicts="strict")
     except (ArithmeticError, LookupError, ValueError) as error:
+        kind = f"{table.schema.field(name).type!s:.100}"  # the reason alone may not name the time zone
         raise DataError(
-            f"{source}, column {name!r}: {str(error.args[0]).rstrip('.'):.200}; write it otherwise, for example as text"
+            f"{source}, column {name!r} of {kind}: {str(error.args[0]).rstrip('.'):.200}; write it otherwise, for "
+            "example as text"
         ) from None
     return [plain(value, f"{source}:{index}, column {name!r}") for index, value in enumerate(values)]
 
