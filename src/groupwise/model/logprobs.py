@@ -84,7 +84,8 @@ class _HeadLogprobs(torch.autograd.Function):
         logits, probs = _Reused(), _Reused()
         # A token without gradient adds exactly nothing, so its logits are not computed again.
         live = (grad_logprobs_M != 0) | (grad_entropy_M != 0)
-        for index in torch.split(live.nonzero()[:, 0], ctx.rows):
+        rows = ctx.rows if with_entropy else 2 * ctx.rows  # two chunks' memory, as in the forward pass
+        for index in torch.split(live.nonzero()[:, 0], rows):
             hidden_RD = hidden_MD[index]
             logits_RV = head_logits(hidden_RD, weight_VD, temperature, dtype, into=logits)
             logprobs_RV = logits_RV.sub_(normalizer_M[index, None])
