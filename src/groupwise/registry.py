@@ -108,8 +108,8 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
     function = getattr(module, attribute, None)
     if function is None:
         known = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
-        near = nearest(attribute, known)
-        hint = f"; did you mean {near!r}?" if near else f"; it has {', '.join(known) or 'no functions'}"
+        alike = nearest(attribute, known)
+        hint = f"; did you mean {alike!r}?" if alike else f"; it has {', '.join(known) or 'no functions'}"
         raise ConfigError(f"{name!r}: {where} was imported but has no {attribute!r}{hint}")
     if not callable(function):
         raise ConfigError(f"{name!r}: {attribute!r} is a {type(function).__name__}, not a function")
