@@ -111,7 +111,7 @@ def test_a_users_module_imports_what_stands_beside_it_at_once_and_later(
         ("none.py:f", r"there is no file .*none\.py$"),
         ("./reward.py:f", r"there is no file .*reward\.py; did you mean rewards\.py:f\?$"),
         ("no/folder/reward.py:f", r"there is no file .*reward\.py$"),
-        ("reward:f", r"there is no module 'reward' on the path or in .*; did you mean rewards:f\?$"),
+        ("rewads:f", r"there is no module 'rewads' on the path or in .*; did you mean rewards:f\?$"),
         ("rewards.py:lenght", r"rewards\.py was imported but has no 'lenght'; did you mean 'length'\?"),
         ("rewards.py:zzz", r"has no 'zzz'; it has length"),
         ("rewards.py:CONSTANT", "'CONSTANT' is a int, not a function"),
