@@ -54,30 +54,32 @@ def mutants(source: str) -> Iterator[tuple[str, ast.Module]]:
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     places = [node for function in functions for statement in function.body for node in ast.walk(statement)]
     for number, node in enumerate(places):
+        if not turn(copy.deepcopy(node)):
+            continue
         changed = copy.deepcopy(tree)
         copies = [n for n in ast.walk(changed) if isinstance(n, ast.FunctionDef)]
         twin = [n for function in copies for statement in function.body for n in ast.walk(statement)][number]
-        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-            assert isinstance(twin, ast.BinOp)
-            twin.op = OPERATORS[type(node.op)]()  # type: ignore[assignment]
-        elif isinstance(node, ast.Compare) and type(node.ops[0]) in OPERATORS:
-            assert isinstance(twin, ast.Compare)
-            twin.ops = [OPERATORS[type(node.ops[0])]()]  # type: ignore[list-item]
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            assert isinstance(twin, ast.UnaryOp)
-            twin.op = ast.UAdd()
-        elif isinstance(node, ast.Attribute) and node.attr in NAMES:
-            assert isinstance(twin, ast.Attribute)
-            twin.attr = NAMES[node.attr]
-        elif isinstance(node, ast.Name) and node.id in NAMES:
-            assert isinstance(twin, ast.Name)
-            twin.id = NAMES[node.id]
-        elif isinstance(node, ast.keyword) and node.arg in NAMES:
-            assert isinstance(twin, ast.keyword)
-            twin.arg = NAMES[node.arg]
-        else:
-            continue
+        turn(twin)
         yield f"line {getattr(node, 'lineno', '?')}: {ast.unparse(node)} -> {ast.unparse(twin)}", changed
+
+
+def turn(node: ast.AST) -> bool:
+    """Turn a node around, if it is one that can be."""
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        node.op = OPERATORS[type(node.op)]()  # type: ignore[assignment]
+    elif isinstance(node, ast.Compare) and type(node.ops[0]) in OPERATORS:
+        node.ops = [OPERATORS[type(node.ops[0])]()]  # type: ignore[list-item]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node.op = ast.UAdd()
+    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+        node.attr = NAMES[node.attr]
+    elif isinstance(node, ast.Name) and node.id in NAMES:
+        node.id = NAMES[node.id]
+    elif isinstance(node, ast.keyword) and node.arg in NAMES:
+        node.arg = NAMES[node.arg]
+    else:
+        return False
+    return True
 
 
 def executed(name: str, tree: ast.Module) -> ModuleType:
