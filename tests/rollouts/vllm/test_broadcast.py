@@ -1,0 +1,132 @@
+"""Weights sent between two processes over gloo: the server's end is the file that runs inside vLLM."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+import torch
+
+from groupwise.config.serving import VllmConfig
+from groupwise.errors import EngineError
+from groupwise.rollouts.vllm.broadcast import Wire
+from groupwise.rollouts.vllm.client import Client, LostError
+from groupwise.rollouts.vllm.server import INSIDE, answers, free_port
+
+WORKER = """
+import hashlib, json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+sys.path.insert(0, sys.argv[2])
+import torch
+from groupwise_wire import Receiver
+held, fault = {"receiver": None, "paths": [], "digests": {}}, sys.argv[3]
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_): ...
+    def say(self, answer, status=200):
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+    def do_GET(self):
+        told = {"/get_world_size": {"world_size": 0 if fault == "none" else 1}, "/held": {k: held[k] for k in ("paths", "digests")}}
+        self.say(told.get(self.path, {}))
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        held["paths"].append(self.path)
+        if self.path == "/init_weight_transfer_engine":
+            told = body["init_info"]
+            held["receiver"] = Receiver(told["host"], told["port"], 1, told["size"], told["backend"], told["seconds"])
+            return self.say({})
+        if fault == "refuses":
+            return self.say({"error": {"message": "no such tensor"}}, 400)
+        told = body["update_info"]
+        received = held["receiver"].tensors(told["names"], told["shapes"], told["dtypes"], torch.device("cpu"))
+        for name, tensor in received:
+            if fault == "dies":
+                os._exit(9)
+            data = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            held["digests"][name] = [str(tensor.dtype), list(tensor.shape), hashlib.sha256(data).hexdigest()]
+        self.say({})
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+TENSORS = {
+    "model.embed_tokens.weight": torch.arange(12, dtype=torch.float32).reshape(3, 4) / 7,
+    "model.layers.0.weight": torch.arange(6).reshape(2, 3).to(torch.bfloat16),
+    "model.layers.0.turned": torch.arange(6, dtype=torch.float32).reshape(2, 3).T,
+    "model.norm.weight": torch.tensor([1.5]),
+}
+
+
+@pytest.fixture
+def worker() -> Iterator[Callable[[str], Client]]:
+    started: list[subprocess.Popen[bytes]] = []
+    clients: list[Client] = []
+
+    def start(fault: str) -> Client:
+        port = free_port()
+        started.append(subprocess.Popen([sys.executable, "-c", WORKER, str(port), str(INSIDE), fault]))
+        url, until = f"http://127.0.0.1:{port}", time.monotonic() + 60
+        while not answers(url):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        clients.append(Client(url, VllmConfig(base_url=url, timeout_seconds=30)))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        client.close()
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def wire() -> Wire:
+    return Wire("gloo", host="127.0.0.1", device=torch.device("cpu"), seconds=10.0)
+
+
+def held(client: Client) -> dict[str, dict[str, list[object]]]:
+    told: dict[str, dict[str, list[object]]] = httpx.get(f"{client.base_url}/held", trust_env=False).json()
+    return told
+
+
+def digest(tensor: torch.Tensor) -> list[object]:
+    data = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return [str(tensor.dtype), list(tensor.shape), hashlib.sha256(data).hexdigest()]
+
+
+def test_what_arrives_is_bit_for_bit_what_was_sent(worker: Callable[[str], Client]) -> None:
+    client, sender = worker("nothing"), wire()
+    sender.send(client, TENSORS)
+    assert json.dumps(held(client)["digests"]) == json.dumps({n: digest(t) for n, t in TENSORS.items()})
+    sender.send(client, {"model.norm.weight": torch.tensor([2.5])})
+    assert held(client)["digests"]["model.norm.weight"] == digest(torch.tensor([2.5]))
+    # The group is made once.
+    assert held(client)["paths"] == ["/init_weight_transfer_engine", "/update_weights", "/update_weights"]
+
+
+def test_a_worker_that_dies_on_the_way_is_noticed_and_its_successor_given_all(
+    worker: Callable[[str], Client],
+) -> None:
+    sender = wire()
+    with pytest.raises(LostError):
+        sender.send(worker("dies"), TENSORS)
+    after = worker("nothing")
+    sender.send(after, TENSORS)
+    assert len(held(after)["digests"]) == len(TENSORS)
+
+
+def test_a_refusal_is_told_in_the_servers_words(worker: Callable[[str], Client]) -> None:
+    with pytest.raises(EngineError, match="refuses /update_weights: no such tensor"):
+        wire().send(worker("refuses"), TENSORS)
+
+
+def test_a_server_without_workers_is_refused(worker: Callable[[str], Client]) -> None:
+    with pytest.raises(EngineError, match="does not say how many workers"):
+        wire().send(worker("none"), TENSORS)
