@@ -35,8 +35,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
     def do_GET(self):
-        told = {"/get_world_size": {"world_size": 0 if fault == "none" else 1}, "/held": {k: held[k] for k in ("paths", "digests")}}
-        self.say(told.get(self.path, {}))
+        told = {k: held[k] for k in ("paths", "digests")} if self.path == "/held" else {}
+        self.say({"world_size": int(fault != "none"), **told})
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         held["paths"].append(self.path)

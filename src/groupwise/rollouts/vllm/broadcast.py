@@ -78,8 +78,8 @@ class Wire:
         workers = int(answer.get("world_size", 0)) if isinstance(answer, dict) else 0
         if workers < 1:
             raise EngineError(
-                f"the vLLM server at {client.base_url} does not say how many workers it has; vLLM 0.32 is what this was "
-                "written for"
+                f"the vLLM server at {client.base_url} does not say how many workers it has; vLLM 0.32 is what this "
+                "was written for"
             )
         wait = timedelta(seconds=self.seconds)
         self._store = dist.TCPStore(self.host, 0, is_master=True, wait_for_workers=False, timeout=wait)

@@ -52,7 +52,10 @@ class Update(WeightTransferUpdateInfo):
 
 
 class TrainerEngine(WeightTransferEngine):
-    """Takes weights from a folder or from the trainer's memory, by vLLM's own way from a checkpoint's names and shapes to its layers'."""
+    """Takes weights from a folder or from the trainer's memory.
+
+    It is vLLM's own way from a checkpoint's names and shapes to its layers'.
+    """
 
     init_info_cls = Init
     update_info_cls = Update
