@@ -148,7 +148,7 @@ def step(given: argparse.Namespace, seat: Seat) -> None:
         phases.wrap(
             TokenLogprobs, "__call__", lambda: "forward" if torch.is_grad_enabled() else "old and reference"
         )
-        phases.wrap(torch.Tensor, "backward", "backward")
+        phases.wrap(TokenLogprobs, "backward", "backward")
         for name in ("zero_grad", "gradient_norm", "scale_gradient", "step", "refuse_not_finite"):
             phases.wrap(type(run.optimizer), name, "optimiser")
 

@@ -15,14 +15,23 @@ RAGGED = ((5, (3, 1, 7)), (11, (4, 4)), (2, (1,)), (1, (1, 1)), (3, (6, 2, 2, 5)
 
 
 def random_families(
-    shape: Sequence[tuple[int, Sequence[int]]] = RAGGED, *, vocabulary: int = 366, seed: int = 1
+    shape: Sequence[tuple[int, Sequence[int]]] = RAGGED,
+    *,
+    vocabulary: int = 366,
+    seed: int = 1,
+    stem: int = 0,
 ) -> list[Family]:
+    """Families of this shape, each prompt behind a stem of so many tokens."""
     rng = np.random.default_rng(seed)
 
     def ids(count: int) -> np.ndarray:
         return rng.integers(0, vocabulary, count).astype(np.int32)
 
-    return [Family(prompt_ids=ids(n), responses=[ids(k) for k in lengths]) for n, lengths in shape]
+    common = ids(stem)
+    return [
+        Family(prompt_ids=np.concatenate([common, ids(n)]), responses=[ids(k) for k in lengths])
+        for n, lengths in shape
+    ]
 
 
 def one_by_one(

@@ -56,10 +56,11 @@ def test_who_sees_whom() -> None:
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "gpt2"])
 @pytest.mark.parametrize("alike", [True, False], ids=["tree", "rectangle"])
+@pytest.mark.parametrize("common", [0, 9], ids=["", "stem"])
 def test_one_kernel_for_the_row_gives_the_same(
-    build_policy: Callable[..., Policy], architecture: str, alike: bool
+    build_policy: Callable[..., Policy], architecture: str, alike: bool, common: int
 ) -> None:
-    families = random_families()
+    families = random_families(stem=common)
     if alike:
         stem = np.array([5, 6, 7, 8, 9], dtype=np.int32)
         families = [

@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.config.rollout import ConfidenceConfig
+from groupwise.model import logprobs
 from groupwise.model.load import Policy
 from groupwise.model.recorded import RecordedLayers
-from groupwise.model.shared_prefix import Family
+from groupwise.model.shared_prefix import Family, PackedFamilies
 from groupwise.records import Prompt, Rollout
 from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.in_process import InProcessEngine
@@ -22,7 +24,7 @@ GROUP = 6
 
 def recording(policy: Policy, *, tokens: int = 10_000, **settings: Any) -> InProcessEngine:
     engine = engine_of(policy, **settings)
-    engine.scorer.recorded = RecordedLayers(engine.scorer.backbone, tokens=tokens)
+    engine.scorer.recorded = RecordedLayers(engine.scorer.backbone, engine.scorer.head, tokens=tokens)
     return engine
 
 
@@ -83,12 +85,14 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])  # without biases and with
-@pytest.mark.parametrize("cut", [False, True], ids=["one chunk", "groups cut by chunks"])
+@pytest.mark.parametrize(
+    ("cut", "stem"), [(False, 0), (True, 0), (False, 10)], ids=["one chunk", "groups cut by chunks", "stem"]
+)
 def test_the_gradient_is_that_of_the_plain_computation(
-    build_policy: Callable[..., Policy], architecture: str, cut: bool, products: list[int]
+    build_policy: Callable[..., Policy], architecture: str, cut: bool, stem: int, products: list[int]
 ) -> None:
     policy = build_policy(architecture=architecture, stop_token_ids=MANY_STOPS)
-    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    engine, prompts = recording(policy), random_prompts(LENGTHS, stem=stem)
     if cut:
         halves = range(4), range(4, GROUP)
         engine._chunks = lambda *_: [[(p, g) for p in range(3) for g in half] for half in halves]  # type: ignore
@@ -103,7 +107,10 @@ def test_the_gradient_is_that_of_the_plain_computation(
     products.clear()
     assert_same(gradient(engine, asked, reuse=True), right)
     assert products == []
-    assert reused(engine) == unique_tokens(asked)
+    packed = PackedFamilies(asked, policy.device, torch.float32)
+    assert reused(engine) == len(packed.token_ids_S)
+    once = unique_tokens(asked) - stem * (len(asked) - 1)
+    assert once <= reused(engine) <= once + 2, "a beginning of a token or two is not worth a tree"
 
     assert_same(gradient(engine, asked, reuse=True), right)  # used up, so computed
     assert len(products) > 5
@@ -164,3 +171,106 @@ def test_an_evaluation_in_between_takes_nothing_away(policy: Policy) -> None:
     engine.generate(random_prompts((5,), seed=3), Sampling(max_new_tokens=12), group_size=1, seed=(0,))
     gradient(engine, asked, reuse=True)
     assert reused(engine) == unique_tokens(asked)
+
+
+@pytest.fixture
+def logits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Fills with the rows of logits that the scorer makes."""
+    seen: list[int] = []
+    made = logprobs.head_logits
+
+    def counted(hidden: Tensor, *rest: Any, **more: Any) -> Tensor:
+        seen.append(len(hidden))
+        return made(hidden, *rest, **more)
+
+    monkeypatch.setattr(logprobs, "head_logits", counted)
+    return seen
+
+
+def test_logits_are_made_in_the_backward_pass_alone_which_finds_the_log_probs_again(
+    policy: Policy, logits: list[int]
+) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    asked = families(prompts, sampled(engine, prompts))
+    right_M, _ = gradient(engine, asked, reuse=False)
+    assert engine.scorer.again() is None, "the forward pass computed them itself"
+
+    sampled(engine, prompts)
+    logits.clear()
+    logprobs_M, _ = engine.scorer(asked, temperature=TEMPERATURE, reuse=True)
+    assert logits == []
+    assert engine.scorer.again() is None, "there was no backward pass yet"
+    assert (logprobs_M - right_M).abs().max() < 5e-5
+
+    # A response of its own, so that no other gives its tokens a gradient.
+    own = next(
+        i for i, r in enumerate(asked[2].responses) if sum(r[0] == s[0] for s in asked[2].responses) == 1
+    )
+    ends = np.cumsum([0, *(len(r) for family in asked for r in family.responses)])
+    without = slice(ends[2 * GROUP + own], ends[2 * GROUP + own + 1])
+    weight_M = torch.ones(len(logprobs_M))
+    weight_M[without] = 0
+    (logprobs_M * weight_M).sum().backward()
+    again_M = engine.scorer.again()
+    assert again_M is not None
+    assert sum(logits) > 0
+    assert bool(again_M[without].isnan().all()), "what has no gradient is not computed"
+    again_M[without] = right_M[without]
+    assert (again_M - right_M).abs().max() < 5e-5
+
+
+def test_log_probs_that_sampling_got_wrong_are_seen(policy: Policy) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    asked = families(prompts, sampled(engine, prompts))
+    recorded = engine.scorer.recorded
+    assert recorded is not None
+    wrong = torch.tensor([0.1, 0.0, -0.1])  # the log-prob, and the normaliser to go with it
+    recorded._numbers = [numbers_N3 + wrong for numbers_N3 in recorded._numbers]
+    logprobs_M, _ = engine.scorer(asked, temperature=TEMPERATURE, reuse=True)
+    logprobs_M.sum().backward()
+    again_M = engine.scorer.again()
+    assert again_M is not None
+    torch.testing.assert_close(
+        logprobs_M.detach() - again_M, torch.full_like(again_M, 0.1), atol=5e-5, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"top_k": 5},
+        {"top_p": 0.8},
+        {"min_p": 0.05},
+        {"confidence": ConfidenceConfig(threshold=0.3, redraws=2)},
+        {"temperature": 0.0},
+        {"temperature": 1.7, "top_k": 40},
+    ],
+    ids=str,
+)
+def test_what_is_kept_is_the_models_own_whatever_the_sampler_did_to_it(
+    policy: Policy, sampling: dict[str, Any], logits: list[int]
+) -> None:
+    """Rollouts that are the most likely ones, which are sampled beside the others, included."""
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    assert engine.scorer.recorded is not None
+    drawn = Sampling(**({"temperature": 1.0} | sampling), max_new_tokens=6)
+    temperature = drawn.temperature or 1.0
+    with engine.scorer.recorded.record():
+        groups = engine.generate(prompts, drawn, group_size=4, seed=(0,), greedy=True)
+    asked = families(prompts, groups)
+    logits.clear()
+    found = engine.scorer(asked, temperature=temperature, reuse=True)
+    assert logits == []
+    for mine_M, right_M in zip(found, engine.scorer(asked, temperature=temperature), strict=True):
+        assert (mine_M - right_M).abs().max() < 5e-5
+
+
+def test_log_probs_of_another_temperature_are_computed(policy: Policy, logits: list[int]) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    asked = families(prompts, sampled(engine, prompts))
+    logits.clear()
+    found_M, _ = engine.scorer(asked, temperature=1.0, reuse=True)
+    assert sum(logits) > 0
+    assert reused(engine) == unique_tokens(asked)
+    right_M, _ = engine.scorer(asked, temperature=1.0)
+    assert (found_M - right_M).abs().max() < 5e-5

@@ -9,7 +9,7 @@ from groupwise.model import logprobs as module
 from groupwise.model import shared_prefix
 from groupwise.model.load import Policy
 from groupwise.model.logprobs import TokenLogprobs, plain_logprobs
-from groupwise.model.shared_prefix import Family, PackedFamilies, pack
+from groupwise.model.shared_prefix import Family, PackedFamilies, pack, stem_of
 from tests.model.families import gradient_of, one_by_one, random_families, relative
 
 ARCHITECTURES = ("llama", "qwen2", "gpt2")
@@ -35,12 +35,13 @@ def scorer_of(policy: Policy) -> TokenLogprobs:
     return scorer
 
 
+@pytest.mark.parametrize("stem", [0, 9], ids=["", "stem"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_sharing_the_prompt_changes_nothing(
-    build_policy: Callable[..., Policy], architecture: str, dtype: torch.dtype
+    build_policy: Callable[..., Policy], architecture: str, dtype: torch.dtype, stem: int
 ) -> None:
     policy = build_policy(architecture=architecture, dtype=dtype)
-    model, families = policy.model, random_families()
+    model, families = policy.model, random_families(stem=stem)
     written_down = one_by_one(model, families, temperature=0.7)
     plainest = gradient_of(model, *written_down)
     scorer = scorer_of(policy)
@@ -67,7 +68,9 @@ def test_rows_of_the_head_change_nothing(
         logits = module.head_logits
         with monkeypatch.context() as patch:
             patch.setattr(
-                module, "head_logits", lambda h, *rest, f=logits, n=held: (n.append(len(h)), f(h, *rest))[1]
+                module,
+                "head_logits",
+                lambda h, *rest, f=logits, n=held, **more: (n.append(len(h)), f(h, *rest, **more))[1],
             )
             parts = scorer(families, temperature=0.7)
             other = gradient_of(policy.model, *parts)
@@ -97,9 +100,12 @@ def test_gradient_checkpointing_changes_nothing(
     assert relative(checkpointed, gradient) < 1e-12
 
 
-def test_a_family_does_not_see_the_others(build_policy: Callable[..., Policy], architecture: str) -> None:
+@pytest.mark.parametrize("stem", [0, 9], ids=["", "stem"])
+def test_a_family_does_not_see_the_others(
+    build_policy: Callable[..., Policy], architecture: str, stem: int
+) -> None:
     policy = build_policy(architecture=architecture, dtype=torch.float64)
-    scorer, families = scorer_of(policy), random_families()
+    scorer, families = scorer_of(policy), random_families(stem=stem)
     with torch.no_grad():
         together, _ = scorer(families, temperature=1.0)
         alone = torch.cat([scorer([family], temperature=1.0)[0] for family in families])
@@ -112,6 +118,40 @@ def test_a_family_does_not_see_the_others(build_policy: Callable[..., Policy], a
     by_family = [[next(parts) for _ in f.responses] for f in families]
     expected = torch.cat([part for family in by_family[::-1] for part in family[::-1]])
     assert (turned - expected).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected"),
+    [
+        ([range(10), range(10)], 9),  # each prompt keeps a token, behind which its responses begin
+        ([range(10), range(9)], 8),
+        ([range(9), range(8)], 0),  # 7 are not worth it
+        ([[*range(8), 70], [*range(8), 80, 81]], 8),
+        ([[*range(8), 70], [*range(7), 80, 81]], 0),
+        ([range(20), range(1, 21)], 0),
+        ([range(20)], 0),  # there is nobody to share with
+    ],
+)
+def test_what_prompts_have_in_common(prompts: list[list[int]], expected: int) -> None:
+    assert stem_of([np.array(p, dtype=np.int32) for p in prompts]) == expected
+
+
+def test_a_stem_is_computed_once() -> None:
+    stem = list(range(100, 109))
+    families = [
+        Family(
+            prompt_ids=np.array(stem + own, dtype=np.int32),
+            responses=[np.array(ids, dtype=np.int32) for ids in responses],
+        )
+        for own, responses in (([1, 2], [[3, 4], [5, 6]]), ([7], [[8, 9, 10]]))
+    ]
+    packed = PackedFamilies(families, torch.device("cpu"), torch.float32)
+    # Last tokens of responses are not computed.
+    assert packed.token_ids_S.tolist() == [*stem, 1, 2, 3, 5, 7, 8, 9]
+    assert packed.positions_S.tolist() == [*range(9), 9, 10, 11, 11, 9, 10, 11]
+    assert packed.parents == [-1, *range(8), 8, 9, 10, 10, 8, 13, 14]
+    assert packed.predict_U.tolist() == [10, 11, 10, 12, 13, 14, 15]
+    assert packed.targets_U.tolist() == [3, 4, 5, 6, 8, 9, 10]
 
 
 def test_order_of_tokens_and_positions() -> None:

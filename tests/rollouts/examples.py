@@ -20,11 +20,19 @@ def prompt_of(token_ids: Sequence[int], name: str = "examples:0") -> Prompt:
 
 
 def random_prompts(
-    lengths: Sequence[int], *, vocabulary: int = 366, seed: int = 1, source: str = "examples"
+    lengths: Sequence[int],
+    *,
+    vocabulary: int = 366,
+    seed: int = 1,
+    source: str = "examples",
+    stem: int = 0,
 ) -> list[Prompt]:
+    """Prompts of these lengths, each behind a stem of so many tokens."""
     rng = np.random.default_rng(seed)
+    common = rng.integers(3, vocabulary, stem).tolist()
     return [
-        prompt_of(rng.integers(3, vocabulary, n).tolist(), f"{source}:{row}") for row, n in enumerate(lengths)
+        prompt_of(common + rng.integers(3, vocabulary, n).tolist(), f"{source}:{row}")
+        for row, n in enumerate(lengths)
     ]
 
 

@@ -73,12 +73,13 @@ def test_a_greedy_rollout_beside_the_others_computes_no_prompt_again(policy: Pol
 
 
 @pytest.mark.parametrize("architecture", BUILDERS)
-@pytest.mark.parametrize("temperature", [0.7, 1.3])
+@pytest.mark.parametrize(("temperature", "stem"), [(0.7, 0), (1.3, 0), (0.7, 12)], ids=str)
 def test_logprobs_and_entropies_are_those_of_a_full_forward(
-    build_policy: Callable[..., Policy], architecture: str, temperature: float
+    build_policy: Callable[..., Policy], architecture: str, temperature: float, stem: int
 ) -> None:
+    """Prompts that begin with the same tokens have these computed once."""
     policy = build_policy(architecture=architecture, stop_token_ids=MANY_STOPS)
-    engine, prompts = engine_of(policy), random_prompts((5, 11, 2, 7, 1))
+    engine, prompts = engine_of(policy), random_prompts((5, 11, 2, 7, 1), stem=stem)
     with rows_seen(engine) as seen:
         rollouts_PG = engine.generate(prompts, sampling(temperature=temperature), group_size=8, seed=(0, 1))
     with torch.no_grad():
@@ -87,7 +88,7 @@ def test_logprobs_and_entropies_are_those_of_a_full_forward(
     found = (np.concatenate([getattr(r, n) for r in flat]) for n in ("sampler_logprobs_T", "entropy_T"))
     for ours, expected in zip(found, right, strict=True):
         assert np.abs(ours - expected.numpy()).max() < 1e-4
-    assert_rows(seen, rollouts_PG, prompt_tokens=26)
+    assert_rows(seen, rollouts_PG, prompt_tokens=stem + 26)
 
 
 def assert_rows(seen: list[int], rollouts_PG: list[list[Rollout]], *, prompt_tokens: int) -> None:

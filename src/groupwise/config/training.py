@@ -56,7 +56,7 @@ class TrainingConfig(Section):
     )
     reuse_sampling: Bool = Field(
         default=True,
-        description="Let what the linear layers gave while sampling serve in the first update of a batch: "
+        description="Let what the linear layers and the head gave while sampling serve in the first update of a batch: "
         "the same gradient up to rounding, without the products of that forward pass. On a CPU in float32, "
         "without an adapter, when the batch fits micro_batch_tokens.",
     )

@@ -6,6 +6,7 @@ a time with a backward pass of its own, which computes each chunk's logits again
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from groupwise.model import attention
 from groupwise.model.precision import exactly, rounded
-from groupwise.model.recorded import RecordedLayers
+from groupwise.model.recorded import Known, RecordedLayers
 from groupwise.model.shared_prefix import Family, PackedFamilies, pack
 
 if TYPE_CHECKING:
@@ -42,18 +43,24 @@ class _HeadLogprobs(torch.autograd.Function):
         temperature: float,
         rows: int,
         dtype: torch.dtype | None,
+        known: Known | None,
     ) -> tuple[Tensor, Tensor]:
+        ctx.temperature, ctx.rows, ctx.dtype, ctx.known = temperature, rows, dtype, known
+        if known is not None:
+            ctx.save_for_backward(hidden_MD, weight_VD, targets_M, known.normalizer, known.entropy)
+            return known.logprobs.clone(), known.entropy.clone()
         exact = torch.promote_types(hidden_MD.dtype, torch.float32)
         logprobs_M = hidden_MD.new_empty(len(targets_M), dtype=exact)
         entropy_M = torch.empty_like(logprobs_M)
         normalizer_M = torch.empty_like(logprobs_M)
+        logits, weights = _Reused(), _Reused()
         for start in range(0, len(targets_M), rows):
             part = slice(start, start + rows)
-            logits_RV = head_logits(hidden_MD[part], weight_VD, temperature, dtype)
+            logits_RV = head_logits(hidden_MD[part], weight_VD, temperature, dtype, into=logits)
             top_R = logits_RV.amax(1)
             shifted_RV = logits_RV.sub_(top_R[:, None])
             chosen_R = shifted_RV.gather(1, targets_M[part, None])[:, 0]
-            weight_RV = shifted_RV.exp()
+            weight_RV = torch.exp(shifted_RV, out=weights.like(shifted_RV))
             total_R = weight_RV.sum(1)
             log_total_R = total_R.log()
             normalizer_M[part] = top_R + log_total_R
@@ -61,28 +68,35 @@ class _HeadLogprobs(torch.autograd.Function):
             # H = log Z - sum p l, both in units where the largest logit is 0.
             entropy_M[part] = log_total_R - torch.linalg.vecdot(weight_RV, shifted_RV) / total_R
         ctx.save_for_backward(hidden_MD, weight_VD, targets_M, normalizer_M, entropy_M)
-        ctx.temperature, ctx.rows, ctx.dtype = temperature, rows, dtype
         return logprobs_M, entropy_M
 
     @staticmethod
     def backward(ctx: Any, grad_logprobs_M: Tensor, grad_entropy_M: Tensor) -> tuple[Tensor | None, ...]:
         hidden_MD, weight_VD, targets_M, normalizer_M, entropy_M = ctx.saved_tensors
-        temperature, dtype = ctx.temperature, ctx.dtype
+        temperature, dtype, known = ctx.temperature, ctx.dtype, ctx.known
         grad_dtype = dtype or hidden_MD.dtype
         cast_VD = weight_VD.to(grad_dtype)
         grad_hidden = torch.zeros_like(hidden_MD) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
         with_entropy = bool((grad_entropy_M != 0).any())
+        if known is not None:
+            known.again = torch.full_like(normalizer_M, math.nan)
+        logits, probs = _Reused(), _Reused()
         # A token without gradient adds exactly nothing, so its logits are not computed again.
         live = (grad_logprobs_M != 0) | (grad_entropy_M != 0)
-        for index in torch.split(live.nonzero()[:, 0], ctx.rows):
+        rows = ctx.rows if with_entropy else 2 * ctx.rows  # two chunks' memory, as in the forward pass
+        for index in torch.split(live.nonzero()[:, 0], rows):
             hidden_RD = hidden_MD[index]
-            logits_RV = head_logits(hidden_RD, weight_VD, temperature, dtype)
+            logits_RV = head_logits(hidden_RD, weight_VD, temperature, dtype, into=logits)
             logprobs_RV = logits_RV.sub_(normalizer_M[index, None])
+            chosen_R = logprobs_RV.gather(1, targets_M[index, None])[:, 0]
             grad_R = grad_logprobs_M[index]
             # d logprob / d logit_j = 1[j = target] - p_j;  d H / d logit_j = -p_j (log p_j + H)
+            kept_RV = probs.like(logprobs_RV) if with_entropy else logprobs_RV
+            probs_RV = torch.exp(logprobs_RV, out=kept_RV)
+            if known is not None and known.again is not None:
+                known.again[index] = chosen_R - probs_RV.sum(1).log()
             if with_entropy:
-                probs_RV = logprobs_RV.exp()
                 scale_RV = (
                     logprobs_RV.add_(entropy_M[index, None])
                     .mul_(grad_entropy_M[index, None])
@@ -90,7 +104,7 @@ class _HeadLogprobs(torch.autograd.Function):
                 )
                 grad_logits_RV = probs_RV.mul_(scale_RV).neg_()
             else:
-                grad_logits_RV = logprobs_RV.exp_().mul_(-grad_R[:, None])
+                grad_logits_RV = probs_RV.mul_(-grad_R[:, None])
             grad_logits_RV.scatter_add_(1, targets_M[index, None], grad_R[:, None])
             if temperature != 1:
                 grad_logits_RV.div_(temperature)
@@ -101,11 +115,33 @@ class _HeadLogprobs(torch.autograd.Function):
                 grad_weight.addmm_(grad_logits_RV.T, hidden_RD)
             elif grad_weight is not None:
                 grad_weight.add_(grad_logits_RV.T @ hidden_RD.to(dtype))
-        return grad_hidden, grad_weight, None, None, None, None
+        return grad_hidden, grad_weight, None, None, None, None, None
+
+
+class _Reused:
+    """Memory for one chunk's numbers after the other's: a new piece for each costs more than what is done in it."""
+
+    def __init__(self) -> None:
+        self._whole: Tensor | None = None
+
+    def like(self, example: Tensor) -> Tensor:
+        """A tensor of this shape, type and device, whose numbers are to be overwritten."""
+        return self.of(example.shape[0], example.shape[1], example)
+
+    def of(self, rows: int, columns: int, example: Tensor) -> Tensor:
+        """The same, of another shape; the first is the largest."""
+        if self._whole is None or len(self._whole) < rows:
+            self._whole = example.new_empty(rows, columns)
+        return self._whole[:rows]
 
 
 def head_logits(
-    hidden_RD: Tensor, weight_VD: Tensor, temperature: float = 1.0, dtype: torch.dtype | None = None
+    hidden_RD: Tensor,
+    weight_VD: Tensor,
+    temperature: float = 1.0,
+    dtype: torch.dtype | None = None,
+    *,
+    into: _Reused | None = None,
 ) -> Tensor:
     """Temperature-scaled logits in float32 (float64 for a float64 model), shape [R, V].
 
@@ -114,6 +150,9 @@ def head_logits(
     """
     if dtype is not None and hidden_RD.is_cuda:
         logits_RV = torch.mm(hidden_RD.to(dtype), weight_VD.to(dtype).T, out_dtype=torch.float32)
+    elif into is not None:
+        out_RV = into.of(len(hidden_RD), len(weight_VD), hidden_RD)
+        logits_RV = torch.mm(hidden_RD, weight_VD.T, out=out_RV)
     else:
         logits_RV = hidden_RD @ weight_VD.T
     if logits_RV.dtype not in (torch.float32, torch.float64):
@@ -129,6 +168,7 @@ def head_logprobs(
     temperature: float,
     rows: int | None = None,
     dtype: torch.dtype | None = None,
+    known: Known | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-prob of each target and entropy at it, under softmax(hidden W^T / temperature), with gradient.
 
@@ -139,6 +179,7 @@ def head_logprobs(
         temperature: divides the logits.
         rows: rows of logits held at once; chosen from `CHUNK_ELEMENTS` by default. It changes nothing else.
         dtype: rounds the inputs of the backward pass's products, and on a GPU of the forward pass's; None rounds none.
+        known: what sampling has computed of the very same; it is given back, and the forward pass makes no logits.
 
     Returns:
         Log-probs and entropies in nats, shape [M] each, in float32 (float64 for float64 input).
@@ -146,7 +187,7 @@ def head_logprobs(
     rows = rows or max(1, CHUNK_ELEMENTS // weight_VD.shape[0])
     hidden_MD = hidden_MD.to(weight_VD.dtype)
     logprobs_M, entropy_M = _HeadLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden_MD, weight_VD, targets_M, temperature, rows, dtype
+        hidden_MD, weight_VD, targets_M, temperature, rows, dtype, known
     )
     return logprobs_M, entropy_M
 
@@ -180,7 +221,8 @@ class TokenLogprobs:
         """
         self.model = model
         self.recorded: RecordedLayers | None = None
-        """What the layers gave while sampling; None where it is not kept."""
+        """What layers and head gave while sampling; None where it is not kept."""
+        self._given: tuple[Known, Tensor] | None = None
         self.precision: torch.dtype | None = None  # while probing, so that a difference stands out
         self.flex = flex
         self.device = next(model.parameters()).device
@@ -257,6 +299,15 @@ class TokenLogprobs:
             return self.shards(self._scored, families, temperature)
         return self._scored(families, temperature, self.recorded if reuse else None)
 
+    def again(self) -> Tensor | None:
+        """The log-probs of the last call as its backward pass found them, shape [M]; NaN for tokens without gradient.
+
+        None where the call computed them itself.
+        """
+        if self._given is None or self._given[0].again is None:
+            return None
+        return self._given[0].again.index_select(0, self._given[1])
+
     def _scored(
         self, families: Sequence[Family], temperature: float, recorded: RecordedLayers | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -312,9 +363,16 @@ class TokenLogprobs:
         hidden_MD = self._plain_hidden(families)
         return self._head(hidden_MD, _targets(families, self.device), temperature)
 
-    def _head(self, hidden_MD: Tensor, targets_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def _head(
+        self, hidden_MD: Tensor, targets_M: Tensor, temperature: float, known: Known | None = None
+    ) -> tuple[Tensor, Tensor]:
         return head_logprobs(
-            hidden_MD, self.head.weight, targets_M, temperature=temperature, dtype=self.precision
+            hidden_MD,
+            self.head.weight,
+            targets_M,
+            temperature=temperature,
+            dtype=self.precision,
+            known=known,
         )
 
     def _shared(
@@ -326,7 +384,14 @@ class TokenLogprobs:
     ) -> tuple[Tensor, Tensor]:
         """Each different prediction once, handed to every response token that it serves."""
         hidden_UD, packed = self._packed(families, longest_tokens, recorded)
-        logprobs_U, entropy_U = self._head(hidden_UD, packed.targets_U, temperature)
+        known = None
+        if recorded is not None and packed.places_S is not None:
+            known = recorded.known(
+                packed.places_S[packed.predict_U], packed.targets_U, temperature, hidden_UD.dtype
+            )
+            recorded.forget()
+        self._given = None if known is None else (known, packed.serves_M)
+        logprobs_U, entropy_U = self._head(hidden_UD, packed.targets_U, temperature, known)
         return logprobs_U.index_select(0, packed.serves_M), entropy_U.index_select(0, packed.serves_M)
 
     def _packed(

@@ -1,9 +1,11 @@
-"""What the linear layers gave while sampling, given again in the training forward.
+"""What the linear layers and the head gave while sampling, given again in the training forward.
 
 The first update of a batch begins with the very weights that sampled it, so its forward pass would compute each matrix
 product of the layers a second time. Their outputs are kept while sampling and stand in for the products; norms,
-activations, attention and the head are computed as ever, and the backward pass is the layers' own. The gradient is
-that of the plain computation up to the rounding in which two products of different shapes differ.
+activations and attention are computed as ever, and the backward pass is the layers' own. Of the head the log-probs,
+entropies and normalisers are kept, so that the forward pass makes no logits; the backward pass does, and finds the
+log-probs again, which are held against those kept (`sampler/gap_abs_max`). The gradient is that of the plain
+computation up to the rounding in which two products of different shapes differ.
 
 Nothing is taken on trust: tokens are found by what precedes them, weights by torch's count of their changes, and
 whatever is not found has the whole pass computed.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _ROOT = -1
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Known:
+    """What sampling has computed of some predictions already, shape [M] each."""
+
+    logprobs: Tensor
+    """Of the targets."""
+    entropy: Tensor
+    """At each."""
+    normalizer: Tensor
+    """Logarithm of the sum of exp(logit / temperature)."""
+    again: Tensor | None = None
+    """The log-probs as the backward pass finds them; NaN where a token has no gradient. None before it."""
 
 
 class _Given(torch.autograd.Function):
@@ -48,13 +65,15 @@ class _Given(torch.autograd.Function):
 class RecordedLayers:
     """Outputs of a backbone's linear layers for each token that it was sampled with."""
 
-    def __init__(self, backbone: torch.nn.Module, *, tokens: int) -> None:
+    def __init__(self, backbone: torch.nn.Module, head: torch.nn.Module, *, tokens: int) -> None:
         """Nothing is recorded yet.
 
         Args:
             backbone: layers without the head; parts of other types are computed as ever.
+            head: of the model.
             tokens: kept at most; a batch of more is not kept at all, so that memory does not follow the batch.
         """
+        self._parameters = [*backbone.parameters(), *head.parameters()]
         self.layers = [part for part in backbone.modules() if type(part) is torch.nn.Linear]
         self.tokens = tokens
         self.listening = False
@@ -68,6 +87,9 @@ class RecordedLayers:
         self._known: dict[torch.nn.Module, Tensor] = {}
         self._filled: dict[torch.nn.Module, int] = {}
         self._children: dict[tuple[int, int], int] = {}
+        self._predicted: dict[tuple[int, int], int] = {}
+        self._numbers: list[Tensor] = []
+        self._temperatures: set[float] = set()
         self._rows = self._capacity = 0
         self._whole = False
         self._weights: list[tuple[int, int]] = []
@@ -85,8 +107,11 @@ class RecordedLayers:
             self._weights = self._state()
 
     @contextmanager
-    def hear(self, tokens: int) -> Iterator[None]:
-        """Within the block the layers' outputs are kept, for so many tokens at most; the caller names the tokens."""
+    def hear(self, tokens: int, temperature: float) -> Iterator[None]:
+        """Within the block the layers' outputs are kept, for so many tokens at most; the caller names the tokens.
+
+        What the head gives is of logits divided by the temperature.
+        """
         self._capacity += tokens
         if self._capacity > self.tokens:
             self.forget()
@@ -94,6 +119,7 @@ class RecordedLayers:
             yield
             return
         self._whole = True
+        self._temperatures.add(temperature)
         with self._instead(lambda layer: functools.partial(self._heard, layer, layer.forward)):
             yield
 
@@ -114,16 +140,19 @@ class RecordedLayers:
         self._filled[layer] = filled + len(rows)
         return output
 
-    def prompts(self, token_ids_S: NDArray[np.int64], positions_S: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Name the tokens of packed prompts that the layers were just called with; gives each one's place."""
-        places = np.empty(len(token_ids_S), dtype=np.int64)
-        place = _ROOT
-        for i, (token, position) in enumerate(zip(token_ids_S.tolist(), positions_S.tolist(), strict=True)):
-            above = _ROOT if position == 0 else place
-            place = self._children.setdefault((above, token), self._rows + i)
-            places[i] = place
+    def prompts(self, token_ids_S: NDArray[np.int64], parent_S: Sequence[int]) -> NDArray[np.int64]:
+        """Name the tokens of packed prompts that the layers were just called with; gives each one's place.
+
+        Args:
+            token_ids_S: the tokens.
+            parent_S: index of the token that precedes each, which comes before it; -1 for a first.
+        """
+        places: list[int] = []
+        for i, (token, parent) in enumerate(zip(token_ids_S.tolist(), parent_S, strict=True)):
+            above = _ROOT if parent < 0 else places[parent]
+            places.append(self._children.setdefault((above, token), self._rows + i))
         self._rows += len(token_ids_S)
-        return places
+        return np.array(places, dtype=np.int64)
 
     def rows(self, token_ids_R: NDArray[np.int64], above_R: NDArray[np.int64]) -> NDArray[np.int64]:
         """Name the next token of each row, behind the place of the one before it; gives each one's place."""
@@ -134,6 +163,39 @@ class RecordedLayers:
         ]
         self._rows += len(token_ids_R)
         return np.array(places, dtype=np.int64)
+
+    def predictions(
+        self, above_N: NDArray[np.int64], token_ids_N: NDArray[np.int64], numbers_N3: Tensor
+    ) -> None:
+        """Name tokens drawn behind places: log-prob, entropy and normaliser of each, before any truncation."""
+        first = len(self._numbers) and sum(len(part) for part in self._numbers)
+        for i, named in enumerate(zip(above_N.tolist(), token_ids_N.tolist(), strict=True)):
+            self._predicted.setdefault(named, first + i)
+        self._numbers.append(numbers_N3)
+
+    def known(
+        self, places_U: Tensor, targets_U: Tensor, temperature: float, dtype: torch.dtype
+    ) -> Known | None:
+        """What the head gave for tokens behind places that `find` gave; None when it is not known of one of them.
+
+        Args:
+            places_U: behind which the tokens stand.
+            targets_U: the tokens.
+            temperature: that divides the logits.
+            dtype: of the hidden states.
+        """
+        if self._temperatures != {temperature}:
+            return None
+        index = [
+            self._predicted.get(named, -1)
+            for named in zip(places_U.tolist(), targets_U.tolist(), strict=True)
+        ]
+        if min(index) < 0:
+            return None
+        exact = torch.promote_types(dtype, torch.float32)
+        numbers = torch.cat(self._numbers)[index].to(places_U.device, exact)
+        logprobs, entropy, normalizer = numbers.T.contiguous()
+        return Known(logprobs=logprobs, entropy=entropy, normalizer=normalizer)
 
     def find(self, token_ids_S: Sequence[int], parent_S: Sequence[int]) -> Tensor | None:
         """Where the outputs for packed tokens lie, shape [S]; None when one of them was not sampled with.
@@ -161,7 +223,7 @@ class RecordedLayers:
                 yield
             self.reused = len(rows_S)
         finally:
-            self.forget()
+            self._known.clear()
 
     @contextmanager
     def _instead(self, forward: Callable[[torch.nn.Linear], Callable[..., Tensor]]) -> Iterator[None]:
@@ -185,5 +247,5 @@ class RecordedLayers:
         return output
 
     def _state(self) -> list[tuple[int, int]]:
-        """Changes with every change of the layers' weights: an update, a load, another tensor in their place."""
-        return [(p.data_ptr(), p._version) for layer in self.layers for p in layer.parameters()]
+        """Changes with every change of the weights: an update, a load, another tensor in their place."""
+        return [(p.data_ptr(), p._version) for p in self._parameters]

@@ -1,7 +1,8 @@
 """Training forward with nothing computed twice: each prompt once, and what the responses to it have in common once.
 
-A micro-batch is one packed row of tokens. The responses of a group share their prompt, and responses that begin alike
-share their beginning too: they form a tree. The gradient is that of the plain computation, since a token that serves
+A micro-batch is one packed row of tokens. Prompts share the beginning that all of them have in common, such as a
+system prompt; the responses of a group share their prompt, and responses that begin alike share their beginning too:
+they form a tree. The gradient is that of the plain computation, since a token that serves
 several responses receives the sum of what they send back.
 """
 
@@ -23,6 +24,8 @@ from groupwise.model.recorded import RecordedLayers
 
 _TREE_TOKENS = 1024
 """A tree's attention is one square of tokens against tokens; above this many it costs more than sharing saves."""
+_LEAST_STEM = 8
+"""Tokens that prompts must have in common before they are shared: their attention is in more pieces then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,23 @@ class Family:
     """Shape [prompt tokens]."""
     responses: Sequence[NDArray[np.int32]]
     """Token ids of each response, shape [T_i]."""
+
+
+def stem_of(prompts: Sequence[NDArray[np.int32]]) -> int:
+    """How many tokens at the beginning of all these prompts are computed once for all; each keeps one of its own."""
+    if len(prompts) < 2:
+        return 0
+    most = min(map(len, prompts)) - 1
+    alike = np.array([p[:most] == prompts[0][:most] for p in prompts[1:]]).all(0)
+    stem = most if alike.all() else int(np.argmin(alike))
+    return stem if stem >= _LEAST_STEM else 0
+
+
+def behind_stem(stem: int, tokens: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Additive mask of causal attention for tokens behind a stem, shape [tokens, stem + tokens]."""
+    mask = torch.zeros(tokens, stem + tokens, device=device, dtype=dtype)
+    mask[:, stem:].masked_fill_(~torch.ones_like(mask[:, stem:], dtype=torch.bool).tril(), float("-inf"))
+    return mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +190,8 @@ class _Block:
 
 
 class PackedFamilies:
-    """The layout of a micro-batch in one row: a prompt, its responses, the next prompt, its responses, ..."""
+    """The layout of a micro-batch in one row: the stem that all prompts share, if any, then what a prompt has of its
+    own, its responses, what the next prompt has of its own, its responses, ..."""
 
     def __init__(
         self, families: Sequence[Family], device: torch.device, dtype: torch.dtype, *, flex: bool = False
@@ -192,30 +213,43 @@ class PackedFamilies:
         targets: list[NDArray[np.int64]] = []
         serves: list[NDArray[np.int64]] = []
         self.blocks: list[_Block] = []
-        self.sizes: list[int] = []
-        """Tokens of the first prompt, of its responses, of the second prompt, ..."""
+        self.masks: list[Tensor] = []
+        """Behind a stem: how each prompt's own tokens attend to it and themselves."""
+        stem = self.stem = stem_of([family.prompt_ids for family in families])
+        self.sizes: list[int] = [stem]
+        """Tokens of the stem, of the first prompt behind it, of its responses, of the second prompt, ..."""
         self.longest_tokens = 0
-        start = predictions = 0
+        if stem:
+            ids.append(families[0].prompt_ids[:stem].astype(np.int64))
+            positions.append(np.arange(stem))
+            parents.append(np.arange(-1, stem - 1))
+        start, predictions = stem, 0
         for family in families:
             n = len(family.prompt_ids)
+            own = n - stem
             branches = _branches(family.responses)
             s = len(branches.token_ids)
-            first = start + n
-            ids += [family.prompt_ids.astype(np.int64), branches.token_ids]
-            positions += [np.arange(n), n + branches.depth]
+            first = start + own
+            ids += [family.prompt_ids[stem:].astype(np.int64), branches.token_ids]
+            positions += [np.arange(stem, n), n + branches.depth]
             of_responses = np.where(branches.parent < 0, first - 1, first + branches.parent)
-            parents += [np.array([-1, *range(start, first - 1)]), of_responses]
+            parents += [np.array([stem - 1, *range(start, first - 1)]), of_responses]
             predict.append(np.where(branches.predict < 0, first - 1, first + branches.predict))
             targets.append(branches.target)
             serves.append(predictions + branches.serves)
             if flex:
-                enter += [np.arange(start, start + n), start + n + branches.enter]
-                leave += [np.full(n, start + n + s), start + n + branches.leave]
+                enter += [np.arange(start, first), first + branches.enter]
+                leave += [np.full(own, first + s), first + branches.leave]
             else:
                 self.blocks.append(_block(n, branches, device, dtype))
-                self.sizes += [n, s]
+                self.sizes += [own, s]
+                if stem:
+                    self.masks.append(behind_stem(stem, own, dtype, device))
             self.longest_tokens = max(self.longest_tokens, n + max(len(r) for r in family.responses) - 1)
             start, predictions = first + s, predictions + len(branches.target)
+        if flex and stem:
+            enter.insert(0, np.arange(stem))
+            leave.insert(0, np.full(stem, start))
 
         def on_device(parts: list[NDArray[np.int64]]) -> Tensor:
             return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
@@ -230,6 +264,8 @@ class PackedFamilies:
         """The token that it predicts."""
         self.serves_M = on_device(serves)
         """The prediction of each response token, in the order of families, responses and tokens."""
+        self.places_S: Tensor | None = None
+        """Where what sampling gave for each token is recorded; None where the layers computed it."""
         self.tree = Tree(on_device(enter), on_device(leave)) if flex else None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
@@ -238,15 +274,36 @@ class PackedFamilies:
             return self.tree.attend(query, key, value, scaling)
         # Cut once: a slice's gradient is as large as what it was cut from, and there are two for every family.
         cut = [torch.split(x, self.sizes, dim=1) for x in (query, key, value)]
+        stem = cut[0][0], cut[1][0], cut[2][0]
         parts: list[Tensor] = []
+        if self.stem:
+            parts.append(causal(*stem, scaling).transpose(0, 1))
         for i, block in enumerate(self.blocks):
-            asked, key, value = (x[2 * i] for x in cut)
-            parts.append(causal(asked, key, value, scaling).transpose(0, 1))
-            if self.sizes[2 * i + 1]:
+            asked, key, value = (x[2 * i + 1] for x in cut)
+            if self.stem:
+                key, value = torch.cat([stem[1], key], dim=1), torch.cat([stem[2], value], dim=1)
+                parts.append(masked(asked, key, value, self.masks[i], scaling))
+            else:
+                parts.append(causal(asked, key, value, scaling).transpose(0, 1))
+            if self.sizes[2 * i + 2]:
                 attend = _rectangle if block.rows else _square
-                own = cut[0][2 * i + 1], cut[1][2 * i + 1], cut[2][2 * i + 1]
+                own = cut[0][2 * i + 2], cut[1][2 * i + 2], cut[2][2 * i + 2]
                 parts.append(attend(block, own, (key, value), scaling))
         return torch.cat(parts)
+
+
+def masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    """Attention of T tokens, query [heads, T, D], to K keys [key heads, K, D] under an additive mask [T, K]; gives
+    [T, heads, D]."""
+    heads, key_heads = query.shape[0], key.shape[0]
+    out = F.scaled_dot_product_attention(
+        fold_heads(query, key_heads).unsqueeze(0),
+        key.unsqueeze(0),
+        value.unsqueeze(0),
+        attn_mask=mask.to(query.dtype).repeat(heads // key_heads, 1),
+        scale=scaling,
+    )
+    return out.reshape(heads, query.shape[1], -1).transpose(0, 1)
 
 
 def _square(
@@ -254,15 +311,8 @@ def _square(
 ) -> Tensor:
     """A tree's tokens against its prompt and each other, [S, heads, D]."""
     query, key, value = own
-    heads, key_heads = query.shape[0], key.shape[0]
-    out = F.scaled_dot_product_attention(
-        fold_heads(query, key_heads).unsqueeze(0),
-        torch.cat([prompt[0], key], dim=1).unsqueeze(0),
-        torch.cat([prompt[1], value], dim=1).unsqueeze(0),
-        attn_mask=block.mask.to(query.dtype).repeat(heads // key_heads, 1),
-        scale=scaling,
-    )
-    return out.reshape(heads, query.shape[1], -1).transpose(0, 1)
+    key, value = torch.cat([prompt[0], key], dim=1), torch.cat([prompt[1], value], dim=1)
+    return masked(query, key, value, block.mask, scaling)
 
 
 def _rectangle(
@@ -334,7 +384,7 @@ def pack(
         longest_tokens: longest sequence to answer for, when longer ones than these are to come.
         device: where the model is.
         flex: attend by FlexAttention.
-        recorded: what the layers gave while sampling, which is used when it covers all tokens and then let go.
+        recorded: what the layers gave while sampling, which is used when it covers all tokens.
 
     Returns:
         The hidden state behind each different prediction, shape [U, hidden], and the layout, which says what each
@@ -345,6 +395,7 @@ def pack(
     found = None if recorded is None else recorded.find(packed.token_ids_S.tolist(), packed.parents)
     if recorded is not None and found is None:
         recorded.forget()
+    packed.places_S = found
     with nullcontext() if recorded is None or found is None else recorded.answer(found):
         hidden = run_packed(backbone, packed.token_ids_S, packed.positions_S, packed)
     # index_select, since the backward pass of plain indexing adds up in an order that differs from run to run.

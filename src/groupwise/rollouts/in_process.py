@@ -159,10 +159,15 @@ class InProcessEngine:
         prefill = Prefill([prompts[p].token_ids for p in order], self.policy.device, self.scorer.precision)
         hidden = self._hidden(prefill.token_ids_S, prefill.positions_S, prefill)[prefill.last_P]
         if heard is not None:
-            places = heard.prompts(prefill.token_ids_S.numpy(), prefill.positions_S.numpy())
+            places = heard.prompts(prefill.token_ids_S.numpy(), prefill.parents)
             places = places[prefill.last_P.numpy()]
         decode = Decode(prefill, np.arange(len(order)), capacity=responses.sampling.max_new_tokens)
-        while responses.take(self.scorer.logits(hidden)):
+        while True:
+            goes_on = responses.take(self.scorer.logits(hidden))
+            if heard is not None:
+                heard.predictions(places[responses.row_of], responses.drawn, responses.before_N3)
+            if not goes_on:
+                break
             parents, token_R = responses.part()
             if parents is not None:
                 decode.keep(parents)
@@ -181,7 +186,8 @@ class InProcessEngine:
             yield None
             return
         of_prompts = sum(len(prompts[p].token_ids) for p in {p for p, _ in rows})
-        with recorded.hear(of_prompts + len(rows) * (sampling.max_new_tokens - 1)):
+        temperature = 1.0 if sampling.greedy else sampling.temperature
+        with recorded.hear(of_prompts + len(rows) * (sampling.max_new_tokens - 1), temperature):
             yield recorded
 
     def _hidden(self, token_ids_S: Tensor, positions_S: Tensor, layout: Layout) -> Tensor:
@@ -291,6 +297,7 @@ class _Responses:
             )
         self.last_tokens = drawn.token_N
         self.drawn = drawn.token_N.cpu().numpy()
+        self.before_N3 = drawn.before_N3
         running = self.running
         mine = self.rollouts[running]
         self.token_NT[mine, self.time] = self.drawn[running]

@@ -1,5 +1,7 @@
 """Keys and values while sampling: a prompt's once for its whole group, a response's own written in place.
 
+What all prompts begin with is computed once for all of them.
+
 Both objects are attention layouts (see `model/attention.py`): the model runs unmodified on packed tokens and hands
 each layer's queries, keys and values to them.
 """
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from groupwise.model.attention import causal
 from groupwise.model.precision import exactly
+from groupwise.model.shared_prefix import behind_stem, masked, stem_of
 
 
 class Prefill:
@@ -34,14 +37,24 @@ class Prefill:
             precision: that the trainer's attention rounds queries, keys and values to; None for none.
         """
         self.precision = precision
-        lengths = [len(p) for p in prompts]
-        ends = np.cumsum(lengths)
-        self.slices = [slice(int(e) - n, int(e)) for e, n in zip(ends, lengths, strict=True)]
-        self.longest_tokens = max(lengths)
-        self.token_ids_S = torch.from_numpy(np.concatenate(prompts).astype(np.int64)).to(device)
-        self.positions_S = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])).to(device)
+        self.stem = stem = stem_of(prompts)
+        own = [len(p) - stem for p in prompts]
+        ends = stem + np.cumsum(own)
+        self.slices = [slice(int(e) - n, int(e)) for e, n in zip(ends, own, strict=True)]
+        """Where each prompt's own tokens lie, behind the stem that all share."""
+        self.longest_tokens = stem + max(own)
+        ids = [prompts[0][:stem], *(p[stem:] for p in prompts)]
+        positions = [np.arange(stem), *(stem + np.arange(n) for n in own)]
+        self.token_ids_S = torch.from_numpy(np.concatenate(ids).astype(np.int64)).to(device)
+        self.positions_S = torch.from_numpy(np.concatenate(positions)).to(device)
+        self.parents = [
+            *range(-1, stem - 1),
+            *(before for s in self.slices for before in (stem - 1, *range(s.start, s.stop - 1))),
+        ]
+        """Packed position of the token before each; -1 for a first."""
         self.last_P = torch.from_numpy(ends - 1).to(device)
         """Packed position of each prompt's last token."""
+        self._masks: dict[int, Tensor] = {}
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
 
@@ -49,7 +62,19 @@ class Prefill:
         """See `attention.Layout`: each prompt attends to itself."""
         query, key, value = self.rounded(query), self.rounded(key), self.rounded(value)
         self.keys[layer], self.values[layer] = self._padded(key), self._padded(value)
-        parts = [causal(query[:, s], key[:, s], value[:, s], scaling).transpose(0, 1) for s in self.slices]
+        if not self.stem:
+            parts = [
+                causal(query[:, s], key[:, s], value[:, s], scaling).transpose(0, 1) for s in self.slices
+            ]
+            return torch.cat(parts)
+        n = self.stem
+        parts = [causal(query[:, :n], key[:, :n], value[:, :n], scaling).transpose(0, 1)]
+        for i, s in enumerate(self.slices):
+            own = s.stop - s.start
+            if own not in self._masks:
+                self._masks[own] = behind_stem(n, own, query.dtype, query.device)
+            keys, values = (x[layer][:, i, : n + own] for x in (self.keys, self.values))
+            parts.append(masked(query[:, s], keys, values, self._masks[own], scaling))
         return torch.cat(parts)
 
     def rounded(self, x: Tensor) -> Tensor:
@@ -60,8 +85,9 @@ class Prefill:
         """[key heads, S, D] to [key heads, prompts, longest, D]."""
         heads, _, size = x.shape
         out = x.new_zeros(heads, len(self.slices), self.longest_tokens, size)
+        out[:, :, : self.stem] = x[:, None, : self.stem]
         for i, s in enumerate(self.slices):
-            out[:, i, : s.stop - s.start] = x[:, s]
+            out[:, i, self.stem : self.stem + s.stop - s.start] = x[:, s]
         return out
 
 
@@ -82,7 +108,9 @@ class Decode:
         self.length = 0
         """Tokens held per row, the one being computed included."""
         device = prefill.token_ids_S.device
-        self.prompt_lengths = torch.tensor([s.stop - s.start for s in prefill.slices], device=device)
+        self.prompt_lengths = torch.tensor(
+            [prefill.stem + s.stop - s.start for s in prefill.slices], device=device
+        )
         self.longest_tokens = prefill.longest_tokens + capacity
         columns = torch.arange(prefill.longest_tokens, device=device)
         pad = columns[None, :] >= self.prompt_lengths[:, None]

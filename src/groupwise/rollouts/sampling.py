@@ -33,6 +33,9 @@ class Drawn:
     """Probability that truncation kept; None without truncation."""
     entropy_N: Tensor
     """Entropy in nats before truncation."""
+    before_N3: Tensor
+    """Log-prob of the token, entropy and log of the sum of exp(logit), all of the logits divided by the temperature and
+    before anything else is done to them; float64."""
 
 
 def uniforms(seed: Sequence[int], prompt_id: str, group_index: int, count: int) -> NDArray[np.float64]:
@@ -96,6 +99,8 @@ def draw(
     if greedy_N is not None:
         token_N = token_N.where(~greedy_N, shifted_RV.argmax(1)[row_N])
     logprob_N = shifted_RV[row_N, token_N].double() - log_total_R[row_N]
+    normalizer_R = top_R[:, 0].double() + log_total_R
+    before_N3 = torch.stack([logprob_N, entropy_R[row_N], normalizer_R[row_N]], 1)
     kept_N = None if kept_R is None else kept_R[row_N]
     if greedy_N is not None and kept_N is not None:
         kept_N = kept_N.masked_fill(greedy_N, 1.0)
@@ -112,6 +117,7 @@ def draw(
         logprob_N=logprob_N.float(),
         kept_mass_N=None if kept_N is None else kept_N.float(),
         entropy_N=entropy_R.float()[row_N],
+        before_N3=before_N3,
     )
 
 

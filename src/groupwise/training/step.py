@@ -97,6 +97,13 @@ class Forward:
             logprobs, entropy = logprobs[batch.trainable], entropy[batch.trainable]
         return logprobs, entropy
 
+    def again(self, batch: MicroBatch) -> torch.Tensor | None:
+        """The log-probs [M] that the backward pass found anew, where the forward pass took them from sampling."""
+        again = self.scorer.again()
+        if again is None:
+            return None
+        return again[batch.trainable] if len(batch.trainable) != len(again) else again
+
 
 def score_responses(forward: Forward, responses: Sequence[Response]) -> list[NDArray[np.float32]]:
     """Log-probs of every token of each response without gradient, shape [T] each, in the same micro-batches.
@@ -211,7 +218,7 @@ class Updater:
             parts.append(self._measure(batch, terms, policy_logprobs_M))
             seen.append(_seen(batch, list(islice(following, batch.rollouts)), terms, policy_logprobs_M))
             if first:
-                parts.append(_gap(policy_logprobs_M - batch.sampler_logprobs_M))
+                parts.append(_gap(policy_logprobs_M, batch.sampler_logprobs_M, self.forward.again(batch)))
         if first and recorded is not None:
             parts.append({"tokens/reused": Total(recorded.reused)})
         for _ in range(self.forward.idle_passes(computed)):
@@ -307,8 +314,16 @@ def _spread(values_M: torch.Tensor) -> Spread:
     return Spread(len(values_M), mean, float(((values_M - mean) ** 2).sum()))
 
 
-def _gap(gap_M: torch.Tensor) -> dict[str, Metric]:
-    """Trainer less sampler, on tokens that the same weights drew."""
+def _gap(policy_M: torch.Tensor, sampler_M: torch.Tensor, again_M: torch.Tensor | None) -> dict[str, Metric]:
+    """Trainer less sampler, on tokens that the same weights drew.
+
+    Where the trainer took its log-probs from the sampler, those of the backward pass count, on tokens with gradient.
+    """
+    gap_M = policy_M - sampler_M
+    if again_M is not None:
+        gap_M = (again_M - sampler_M)[~again_M.isnan()]
+        if not len(gap_M):
+            return {}
     return {
         "sampler/gap_token_mean": Mean(float(gap_M.sum()), len(gap_M)),
         "sampler/gap_abs_mean": Mean(float(gap_M.abs().sum()), len(gap_M)),
