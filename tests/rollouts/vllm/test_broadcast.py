@@ -88,7 +88,7 @@ def worker() -> Iterator[Callable[[str], Client]]:
 
 
 def wire() -> Wire:
-    return Wire("gloo", host="127.0.0.1", device=torch.device("cpu"), seconds=10.0)
+    return Wire("gloo", device=torch.device("cpu"), seconds=10.0)
 
 
 def held(client: Client) -> dict[str, dict[str, list[object]]]:

@@ -69,7 +69,13 @@ class TrainerEngine(WeightTransferEngine):
         given = self.parallel_config
         rank = 1 + given.data_parallel_index * given.world_size + given.rank
         self.receiver = Receiver(
-            init_info.host, init_info.port, rank, init_info.size, init_info.backend, init_info.seconds
+            init_info.host,
+            init_info.port,
+            rank,
+            init_info.size,
+            init_info.backend,
+            init_info.seconds,
+            self.device,
         )
 
     def start_weight_update(self) -> None:
@@ -129,7 +135,12 @@ def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class Extension:
-    """Makes vLLM import this file in its workers; adds nothing to them."""
+    """Makes vLLM import this file in its workers, and tells a trainer that it is there."""
+
+    def groupwise_transfers(self) -> list[str]:
+        """The ways by which this worker can be given weights."""
+        on_gpu = torch.cuda.is_available() and torch.distributed.is_nccl_available()
+        return ["folder", "gloo", *(["nccl"] if on_gpu else [])]
 
 
 WeightTransferEngineFactory.register_engine(BACKEND, TrainerEngine)

@@ -16,7 +16,16 @@ import torch.distributed as dist
 class Receiver:
     """A member of the group, of which the trainer is rank 0."""
 
-    def __init__(self, host: str, port: int, rank: int, size: int, backend: str, seconds: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        rank: int,
+        size: int,
+        backend: str,
+        seconds: float,
+        device: torch.device | None = None,
+    ) -> None:
         """Meet the others.
 
         Args:
@@ -26,6 +35,7 @@ class Receiver:
             size: how many there are, the trainer among them.
             backend: nccl or gloo.
             seconds: how long one waits for another.
+            device: of this worker, with nccl.
         """
         wait = timedelta(seconds=seconds)
         self.backend, self._wait = backend, wait
@@ -37,6 +47,7 @@ class Receiver:
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = wait
             self._group = dist.ProcessGroupNCCL(prefixed, rank, size, options)
+            self._group.broadcast([torch.zeros(1, device=device)], self._from_first()).wait()
 
     def tensors(
         self,
@@ -51,15 +62,19 @@ class Receiver:
             names: of the tensors.
             shapes: of each.
             dtypes: of each, such as bfloat16.
-            device: where they arrive.
+            device: where they arrive with nccl; with gloo that is the processor's memory.
         """
+        place = device if self.backend == "nccl" else torch.device("cpu")
+        for name, shape, dtype in zip(names, shapes, dtypes, strict=True):
+            tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=place)
+            self._group.broadcast([tensor], self._from_first()).wait()
+            yield name, tensor
+
+    def _from_first(self) -> Any:
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
         options.timeout = self._wait
-        for name, shape, dtype in zip(names, shapes, dtypes, strict=True):
-            tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
-            self._group.broadcast([tensor], options).wait()
-            yield name, tensor
+        return options
 
     def close(self) -> None:
         """Leave the group."""
