@@ -15,12 +15,12 @@ import torch
 
 from groupwise.config.serving import VllmConfig
 from groupwise.errors import EngineError
-from groupwise.rollouts.vllm.broadcast import Wire
+from groupwise.rollouts.vllm.broadcast import Wire, own_address, transfers_of
 from groupwise.rollouts.vllm.client import Client, LostError
 from groupwise.rollouts.vllm.server import INSIDE, answers, free_port
 
 WORKER = """
-import hashlib, json, os, sys
+import hashlib, json, os, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 sys.path.insert(0, sys.argv[2])
 import torch
@@ -40,12 +40,24 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         held["paths"].append(self.path)
+        if self.path == "/collective_rpc" and fault == "plain":
+            return self.say({"error": {"message": "no such method"}}, 500)
+        if self.path == "/collective_rpc":
+            assert body == {"method": "groupwise_transfers"}
+            return self.say({"results": [["folder", "gloo"], ["folder", "nccl", "gloo"]]})
+        if self.path == "/init_weight_transfer_engine" and fault == "meets nobody":
+            return self.say({"error": {"message": "no engine"}}, 400)
         if self.path == "/init_weight_transfer_engine":
             told = body["init_info"]
             held["receiver"] = Receiver(told["host"], told["port"], 1, told["size"], told["backend"], told["seconds"])
             return self.say({})
         if fault == "refuses":
             return self.say({"error": {"message": "no such tensor"}}, 400)
+        if fault == "stops":
+            time.sleep(0.5)
+            return self.say({"error": {"message": "a worker stopped"}}, 500)
+        if fault == "sleeps":
+            time.sleep(60)
         told = body["update_info"]
         received = held["receiver"].tensors(told["names"], told["shapes"], told["dtypes"], torch.device("cpu"))
         for name, tensor in received:
@@ -87,8 +99,8 @@ def worker() -> Iterator[Callable[[str], Client]]:
         process.wait()
 
 
-def wire() -> Wire:
-    return Wire("gloo", device=torch.device("cpu"), seconds=10.0)
+def wire(seconds: float = 10.0) -> Wire:
+    return Wire("gloo", device=torch.device("cpu"), seconds=seconds)
 
 
 def held(client: Client) -> dict[str, dict[str, list[object]]]:
@@ -120,6 +132,38 @@ def test_a_worker_that_dies_on_the_way_is_noticed_and_its_successor_given_all(
     after = worker("nothing")
     sender.send(after, TENSORS)
     assert len(held(after)["digests"]) == len(TENSORS)
+
+
+@pytest.mark.parametrize(("fault", "seconds", "within"), [("stops", 60.0, 15.0), ("sleeps", 3.0, 20.0)])
+def test_what_nobody_takes_ends(
+    worker: Callable[[str], Client], fault: str, seconds: float, within: float
+) -> None:
+    """At once when the server says so, else when a tensor was waited for; 64 MB are more than a socket keeps."""
+    client, sender = worker(fault), wire(seconds)
+    began = time.monotonic()
+    with pytest.raises(LostError, match=r"a worker stopped" if fault == "stops" else r"could not be sent"):
+        sender.send(client, {"big": torch.zeros(1 << 24)})
+    assert time.monotonic() - began < within
+
+
+def test_a_server_that_refuses_to_meet_is_not_waited_for(worker: Callable[[str], Client]) -> None:
+    client, sender = worker("meets nobody"), wire(60.0)
+    began = time.monotonic()
+    with pytest.raises(EngineError, match="refuses /init_weight_transfer_engine: no engine"):
+        sender.send(client, TENSORS)
+    assert time.monotonic() - began < 15
+
+
+def test_who_can_be_sent_weights_says_so(worker: Callable[[str], Client]) -> None:
+    """All workers have to; one without our part answers 500, as vLLM does."""
+    assert transfers_of(worker("nothing")) == ("folder", "gloo")
+    assert transfers_of(worker("plain")) == ()
+
+
+def test_the_address_towards_a_server() -> None:
+    assert own_address("http://127.0.0.1:8000") == "127.0.0.1"
+    with pytest.raises(LostError, match=r"no way to http://nowhere\.invalid:80"):
+        own_address("http://nowhere.invalid:80")
 
 
 def test_a_refusal_is_told_in_the_servers_words(worker: Callable[[str], Client]) -> None:

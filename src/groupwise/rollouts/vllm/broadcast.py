@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 
 from groupwise.errors import EngineError
 from groupwise.rollouts.vllm.client import Client, LostError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BACKENDS = ("nccl", "gloo")
 """What torch.distributed sends by: `nccl` between GPUs, `gloo` between CPUs."""
 
+_dist: Any = torch.distributed  # its types leave out what is used here
 _GRACE_SECONDS, _LOOK_SECONDS = 5.0, 1e-4
 
 
@@ -87,7 +88,7 @@ class Wire:
             )
         wait = timedelta(seconds=self.seconds)
         host = own_address(client.base_url)
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait)
+        store = _dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait)
         told = {
             "host": host,
             "port": store.port,
@@ -169,13 +170,13 @@ def own_address(url: str) -> str:
 
 
 def _group_of(backend: str, store: Any, size: int, wait: timedelta, device: torch.device) -> Any:
-    prefixed = dist.PrefixStore("groupwise", store)
+    prefixed = _dist.PrefixStore("groupwise", store)
     if backend == "gloo":
-        return dist.ProcessGroupGloo(prefixed, 0, size, wait)
-    options = dist.ProcessGroupNCCL.Options()
+        return _dist.ProcessGroupGloo(prefixed, 0, size, wait)
+    options = _dist.ProcessGroupNCCL.Options()
     # Torch ends the process where this is over; `_ended` looks to the time here.
     options._timeout = timedelta(days=1)
-    group = dist.ProcessGroupNCCL(prefixed, 0, size, options)
+    group = _dist.ProcessGroupNCCL(prefixed, 0, size, options)
     # NCCL's members meet in what is sent first. That it is not a weight shows who is there at once.
     _ended(
         group.broadcast([torch.zeros(1, device=device)], _from_first(wait.total_seconds())),
@@ -195,7 +196,7 @@ def _ended(work: Any, seconds: float) -> None:
 
 
 def _from_first(seconds: float) -> Any:
-    options = dist.BroadcastOptions()
+    options = _dist.BroadcastOptions()
     options.rootRank, options.rootTensor = 0, 0
     options.timeout = timedelta(seconds=seconds)
     return options
