@@ -12,6 +12,7 @@ from groupwise.config import RunConfig
 from groupwise.config.serving import VllmConfig
 from groupwise.errors import ConfigError, EngineError
 from groupwise.model.load import resolve_device
+from groupwise.model.sharding import divided
 from groupwise.rollouts.vllm.broadcast import Wire, transfers_of
 from groupwise.rollouts.vllm.client import Client
 from groupwise.rollouts.vllm.handover import Sending
@@ -117,4 +118,5 @@ def copied(policy: Policy, *, first: bool) -> dict[str, Tensor]:
         return {}
     # As `save_pretrained` does: a model may hold several tensors of a checkpoint as one.
     named = revert_weight_conversion(policy.model, weights)
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named.items()}
+    live = not divided(policy.model)
+    return {name: tensor.detach().to("cpu", copy=live).contiguous() for name, tensor in named.items()}

@@ -88,7 +88,10 @@ class Wire:
             )
         wait = timedelta(seconds=self.seconds)
         host = own_address(client.base_url)
-        store = _dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait)
+        try:
+            store = _dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait)
+        except RuntimeError as error:
+            raise _not_sent(error) from error
         told = {
             "host": host,
             "port": store.port,
@@ -116,11 +119,7 @@ class Wire:
         def half(of_server: bool, do: Callable[[], Any]) -> None:
             try:
                 ends.put((of_server, do(), None))
-            except (
-                LostError,
-                EngineError,
-                RuntimeError,
-            ) as error:  # the last: of torch.distributed, of every kind
+            except Exception as error:  # raised below
                 ends.put((of_server, None, error))
 
         for of_server, do in ((True, ask), (False, act)):
@@ -135,20 +134,16 @@ class Wire:
         if failed is None:
             return by_trainer[1]
         self.close()
-        if isinstance(failed, (LostError, EngineError)):
-            raise failed
-        raise LostError(f"the weights could not be sent: {str(failed).splitlines()[0]:.200}") from failed
+        if isinstance(failed, RuntimeError):  # what torch.distributed raises, of every kind
+            raise _not_sent(failed) from failed
+        raise failed
 
 
 def transfers_of(client: Client) -> tuple[str, ...]:
-    """The ways by which a server says that all of its workers can be given weights; none without our part in them.
-
-    Raises:
-        EngineError: it was not started for training.
-    """
+    """The ways by which a server says that all of its workers can be given weights; none without our part in them."""
     try:
         answer = client.post("/collective_rpc", {"method": "groupwise_transfers"})
-    except LostError:  # vLLM answers 500 when its workers have no such method
+    except (LostError, EngineError):  # vLLM answers 500 when its workers have no such method
         return ()
     listed = answer.get("results", []) if isinstance(answer, dict) else []
     ways = [set(map(str, each)) for each in listed if isinstance(each, list)]
@@ -167,6 +162,10 @@ def own_address(url: str) -> str:
             return str(towards.getsockname()[0])
     except OSError as error:
         raise LostError(f"no way to {url}: {error}") from error
+
+
+def _not_sent(error: RuntimeError) -> LostError:
+    return LostError(f"the weights could not be sent: {str(error).splitlines()[0]:.200}")
 
 
 def _group_of(backend: str, store: Any, size: int, wait: timedelta, device: torch.device) -> Any:
