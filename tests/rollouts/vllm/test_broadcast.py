@@ -21,11 +21,11 @@ from groupwise.rollouts.vllm.server import INSIDE, answers, free_port
 
 WORKER = """
 import hashlib, json, os, sys, time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 sys.path.insert(0, sys.argv[2])
 import torch
 from groupwise_wire import Receiver
-held, fault = {"receiver": None, "paths": [], "digests": {}}, sys.argv[3]
+held = {"receiver": None, "paths": [], "digests": {}, "fault": ""}
 class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_): ...
     def say(self, answer, status=200):
@@ -36,9 +36,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
     def do_GET(self):
         told = {k: held[k] for k in ("paths", "digests")} if self.path == "/held" else {}
-        self.say({"world_size": int(fault != "none"), **told})
+        self.say({"world_size": int(held["fault"] != "none"), **told})
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == "/fault":
+            held.update(body, paths=[], digests={})
+            return self.say({})
+        fault = held["fault"]
         held["paths"].append(self.path)
         if self.path == "/collective_rpc" and fault == "plain":
             return self.say({"error": {"message": "no such method"}}, 500)
@@ -66,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
             data = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
             held["digests"][name] = [str(tensor.dtype), list(tensor.shape), hashlib.sha256(data).hexdigest()]
         self.say({})
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 TENSORS = {
     "model.embed_tokens.weight": torch.arange(12, dtype=torch.float32).reshape(3, 4) / 7,
@@ -76,25 +80,30 @@ TENSORS = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def worker() -> Iterator[Callable[[str], Client]]:
-    started: list[subprocess.Popen[bytes]] = []
-    clients: list[Client] = []
+    """A worker with a fault; the same process for all, until it has died of it."""
+    started: list[tuple[subprocess.Popen[bytes], Client]] = []
 
-    def start(fault: str) -> Client:
+    def start() -> None:
         port = free_port()
-        started.append(subprocess.Popen([sys.executable, "-c", WORKER, str(port), str(INSIDE), fault]))
-        url, until = f"http://127.0.0.1:{port}", time.monotonic() + 60
+        process = subprocess.Popen([sys.executable, "-c", WORKER, str(port), str(INSIDE)])
+        url, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
+        started.append((process, Client(url, VllmConfig(base_url=url, timeout_seconds=60))))
         while not answers(url):
             assert time.monotonic() < until
             time.sleep(0.05)
-        clients.append(Client(url, VllmConfig(base_url=url, timeout_seconds=30)))
-        return clients[-1]
 
-    yield start
-    for client in clients:
+    def with_fault(fault: str) -> Client:
+        if not started or started[-1][0].poll() is not None:
+            start()
+        client = started[-1][1]
+        client.post("/fault", {"fault": fault})
+        return client
+
+    yield with_fault
+    for process, client in started:
         client.close()
-    for process in started:
         process.kill()
         process.wait()
 

@@ -24,22 +24,24 @@ PLAIN = Sampling(max_new_tokens=6)
 PROMPTS = random_prompts((5, 9))
 
 
-@pytest.fixture
-def start(policy: Policy, tmp_path: Path) -> Path:
-    """What the server begins with: the policy's weights turned round, so that they are no good."""
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            parameter.neg_()
-        write_whole(policy, tmp_path / "start", by=alone)
-        for parameter in policy.model.parameters():
-            parameter.neg_()
-    return tmp_path / "start"
+@pytest.fixture(scope="module")
+def start(build_policy: Callable[..., Policy], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the server begins with: other weights, so that they are no good."""
+    folder = tmp_path_factory.mktemp("handover") / "start"
+    write_whole(build_policy(9), folder, by=alone)
+    return folder
 
 
-@pytest.fixture
-def stub(start: Path) -> Iterator[Stub]:
+@pytest.fixture(scope="module")
+def server(start: Path) -> Iterator[Stub]:
     with running(None, "--model", str(start)) as stub:
         yield stub
+
+
+@pytest.fixture
+def stub(server: Stub) -> Stub:
+    server.faults()
+    return server
 
 
 @pytest.fixture
