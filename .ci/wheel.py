@@ -77,6 +77,7 @@ def tried(place: Path, bin_: Path, demo: Path) -> None:
     if not package.is_relative_to(place) or not (package / "py.typed").is_file():
         raise SystemExit(f"{package} is not the wheel's, or has no py.typed")
     print(ran("groupwise", "--version").strip())
+    print(ran("groupwise", "health", "--about", "dead_groups"))
     print(ran("groupwise", "check", str(demo / "config.yaml"), "model=tiny"))
     print(ran("groupwise", "train", str(demo / "config.yaml"), *TINY.split()))
 

@@ -159,7 +159,7 @@ def block(runs: list[Result]) -> str:
         "![reward per step](docs/results/first_run.svg)\n\n"
         f"Held-out accuracy went from {between([f'{r.before:.0%}' for r in runs], [r.before for r in runs])} to "
         f"{between([f'{r.after:.0%}' for r in runs], [r.after for r in runs])} {seeds}, in "
-        f"{between([f'{r.seconds / 60:.0f}' for r in runs], [r.seconds for r in runs])} minutes "
+        f"{between([f'{r.seconds / 60:.0f}' for r in runs], [r.seconds for r in runs])} minutes of training "
         "([numbers](docs/results/first_run.md), `make first-run`)."
     )
 

@@ -108,7 +108,10 @@ def test_a_users_module_imports_what_stands_beside_it_at_once_and_later(
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("none.py:f", "there is no file"),
+        ("none.py:f", r"there is no file .*none\.py$"),
+        ("./reward.py:f", r"there is no file .*reward\.py; did you mean rewards\.py:f\?$"),
+        ("no/folder/reward.py:f", r"there is no file .*reward\.py$"),
+        ("reward:f", r"there is no module 'reward' on the path or in .*; did you mean rewards:f\?$"),
         ("rewards.py:lenght", r"rewards\.py was imported but has no 'lenght'; did you mean 'length'\?"),
         ("rewards.py:zzz", r"has no 'zzz'; it has length"),
         ("rewards.py:CONSTANT", "'CONSTANT' is a int, not a function"),
@@ -176,6 +179,13 @@ def test_a_file_without_a_function_names_those_in_it(tmp_path: Path, text: str |
         (tmp_path / "my.py").write_text(text)
     with pytest.raises(ConfigError, match=said):
         registry.find(ADVANTAGES, "my.py", base=tmp_path)
+
+
+def test_a_file_spelled_alike_is_named(base: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"there is no file .*reward\.py; did you mean rewards\.py:function\?$"
+    ):
+        registry.find(ADVANTAGES, "reward.py", base=base)
 
 
 def test_the_file_of_a_name(base: Path) -> None:

@@ -116,9 +116,6 @@ def train(
     """
     from groupwise.config import load
     from groupwise.errors import ConfigError
-    from groupwise.training import loop, setup, start
-    from groupwise.training.inputs import read_inputs
-    from groupwise.training.resume import open_run
 
     if (config is None) == (resume is None):
         raise ConfigError("give a configuration, or resume= with a run folder; one of the two")
@@ -128,6 +125,9 @@ def train(
     _check_rows("train", train)
     _check_rows("held_out", held_out)
     if resume is not None:
+        from groupwise.training import loop, start
+        from groupwise.training.resume import open_run
+
         loaded, resumed = open_run(resume, words)
         if loaded.config.method == "dpo":
             return _on_pairs(loaded, functions or reward_weights, train, held_out, resumed)
@@ -139,7 +139,12 @@ def train(
     loaded = load(config, words)
     if loaded.config.method == "dpo":
         return _on_pairs(loaded, functions or reward_weights, train, held_out)
+    from groupwise.training.inputs import read_inputs, refuse_early
+
     inputs = read_inputs(loaded, rewards=functions, weights=reward_weights, train=train, held_out=held_out)
+    refuse_early(loaded)
+    from groupwise.training import loop, setup  # imports torch, so what is wrong is told before
+
     return loop.train(setup.assemble(inputs))
 
 

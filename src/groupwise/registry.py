@@ -87,7 +87,8 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
         except OSError as error:
             raise ConfigError(f"{name!r}: {path} cannot be looked at: {error.strerror or error}") from None
         if not there:
-            raise ConfigError(f"{name!r}: there is no file {path}")
+            near = _near(path, lambda stem: f"{Path(where).with_name(stem)}.py:{attribute}")
+            raise ConfigError(f"{name!r}: there is no file {path}{near}")
         _keep_on_path(path.parent, base)
         module_name = f"groupwise_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         module = sys.modules.get(module_name)
@@ -107,8 +108,8 @@ def import_function(name: str, *, base: Path | None = None) -> Callable[..., Any
     function = getattr(module, attribute, None)
     if function is None:
         known = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
-        near = nearest(attribute, known)
-        hint = f"; did you mean {near!r}?" if near else f"; it has {', '.join(known) or 'no functions'}"
+        alike = nearest(attribute, known)
+        hint = f"; did you mean {alike!r}?" if alike else f"; it has {', '.join(known) or 'no functions'}"
         raise ConfigError(f"{name!r}: {where} was imported but has no {attribute!r}{hint}")
     if not callable(function):
         raise ConfigError(f"{name!r}: {attribute!r} is a {type(function).__name__}, not a function")
@@ -121,9 +122,15 @@ def _import_module(where: str, name: str, base: Path) -> types.ModuleType:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
         if error.name is not None and (where == error.name or where.startswith(error.name + ".")):
+            *folders, last = where.split(".")
+            attribute = name.rpartition(":")[2]
+            near = _near(
+                base.joinpath(*folders, f"{last}.py"),
+                lambda stem: f"{'.'.join([*folders, stem])}:{attribute}",
+            )
             raise ConfigError(
-                f"{name!r}: there is no module {where!r} on the path or in {base}; "
-                "a file can be named as path/to/file.py:function"
+                f"{name!r}: there is no module {where!r} on the path or in {base}"
+                f"{near or '; a file can be named as path/to/file.py:function'}"
             ) from error
         raise ConfigError(f"{name!r}: importing {where} failed: {_at_import(error)}") from error
     except Exception as error:
@@ -148,11 +155,28 @@ def _at_import(error: Exception) -> str:
     return f"{raised(error)} ({Path(file).name} line {line})"
 
 
+def _near(path: Path, written: Callable[[str], str]) -> str:
+    """The end of a sentence on a file that is not there: one beside it that is spelled alike, or nothing.
+
+    Args:
+        path: that is not there.
+        written: the stem of another file of its folder, as one would have written it.
+    """
+    try:
+        stems = [file.stem for file in path.parent.iterdir() if file.suffix == ".py"]
+    except OSError:
+        return ""
+    near = nearest(path.stem, stems)
+    return "" if near is None else f"; did you mean {written(near)}?"
+
+
 def _without_function(file: str, base: Path) -> str:
     """What to say to a file that is named without a function; reads it, and runs nothing of it."""
     path = base / file
     if not path.is_file():
-        return f"{file!r}: there is no file {path}; a function in a file is named {file}:function"
+        more = _near(path, lambda stem: f"{Path(file).with_name(stem)}.py:function")
+        more = more or f"; a function in a file is named {file}:function"
+        return f"{file!r}: there is no file {path}{more}"
     try:
         body = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):

@@ -54,3 +54,31 @@ def test_what_is_no_run_is_one_sentence(project: Path, groupwise: Callable[..., 
     assert said.code == 2
     assert said.err.startswith("error: ")
     assert said.err.count("\n") == 1
+
+
+def test_what_is_said_of_a_check_is_printed(dead: Path, groupwise: Callable[..., Said]) -> None:
+    assert "  more      groupwise health --about dead_groups\n" in groupwise("health", "run").out
+    said = groupwise("health", "--about", "dead_groups")
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert lines[:2] == ["dead_groups", ""]
+    assert "To confirm: `reward/zero_spread_fraction`" in said.out
+    assert "4. A larger `rollout.group_size`" in said.out
+    assert "##" not in said.out
+    assert "entropy_collapse" not in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--about", "dead_group"), "there is no such check of groupwise's own; did you mean 'dead_groups'?"),
+        (("--about", "zzz"), "there are dead_groups, entropy_collapse"),
+        (("--about", ""), "there are dead_groups, entropy_collapse"),
+        ((), "name a run folder or a log to look at, or a check with --about"),
+        (("run", "--about", "dead_groups"), "one of the two"),
+    ],
+)
+def test_one_thing_is_looked_at(words: tuple[str, ...], why: str, groupwise: Callable[..., Said]) -> None:
+    said = groupwise("health", *words)
+    assert said.code == 2
+    assert why in said.err

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from groupwise.config import load
 from groupwise.records.metrics_file import read_metrics
 from groupwise.records.run_folder import RunFolder
 from tests.cli.conftest import Said
@@ -58,6 +59,27 @@ def test_text_metrics_of_a_bare_model(project: Path, groupwise: Callable[..., Sa
     assert texts[0] == texts[1]
     # The trained model's own text is less likely to the model that it began from than to itself.
     assert of_run["text"]["perplexity_under_base"] > of_model["text"]["perplexity_under_base"]
+
+
+def test_other_tokens_are_told_before_anything_is_sampled(
+    project: Path, groupwise: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from groupwise.model.load import load_tokenizer
+    from groupwise.rollouts.in_process import InProcessEngine
+
+    assert groupwise("train", "config.yaml", "training.steps=1").code == 0
+    load_tokenizer(load("run/config.yaml").config.model, base=project).save_pretrained("other")
+    file = project / "other" / "tokenizer.json"
+    tree = json.loads(file.read_text())
+    words = tree["model"]["vocab"]
+    words["a"], words["b"] = words["b"], words["a"]
+    file.write_text(json.dumps(tree))
+    sampled: list[object] = []
+    monkeypatch.setattr(InProcessEngine, "generate", lambda *given, **more: sampled.append(given))
+    said = groupwise("eval", "run", "model.tokenizer=other", "--perplexity", "--temperature", "1")
+    assert said.code == 2
+    assert "perplexity under tiny cannot be taken, since it reads other tokens than" in said.err
+    assert sampled == []
 
 
 def test_blind_answers_are_the_least_to_beat(project: Path, groupwise: Callable[..., Said]) -> None:

@@ -18,6 +18,7 @@ def test_the_wheel_works_away_from_the_tree(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "config.yaml is fine" in done.stdout
     assert "run folder" in done.stdout
+    assert "Half of the groups or more have equal rewards" in done.stdout  # groupwise health --about
     [wheel], [sdist] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
     names = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src"

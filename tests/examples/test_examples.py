@@ -63,7 +63,10 @@ def test_every_example_passes_check(name: str, capsys: pytest.CaptureFixture[str
     assert f"{'pairs' if name == 'dpo' else 'prompts'} x" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", TRAINED)
+# The commands of each example's README are run too (tests/docs), so here one is enough until there is time for all.
+@pytest.mark.parametrize(
+    "name", [name if name == "first_run" else pytest.param(name, marks=pytest.mark.long) for name in TRAINED]
+)
 def test_every_example_trains(name: str, tmp_path: Path) -> None:
     short = list(SHORT)
     words = [str(ROOT / "examples" / name / "config.yaml"), *short, f"run.dir={tmp_path / 'run'}"]
@@ -79,6 +82,7 @@ def test_the_pairs_train(tmp_path: Path) -> None:
     assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
 
 
+@pytest.mark.long  # tests/training/test_serving.py starts a server in the same way
 @pytest.mark.parametrize("overlap", [0, 1])
 def test_a_server_samples(overlap: int, tmp_path: Path) -> None:
     """Started by the run, in place of vLLM's by its stand-in."""
@@ -132,6 +136,7 @@ def _on_two_machines(place: Path, *settings: str) -> None:
     assert [node.wait(timeout=280) for node in nodes] == [0, 0]
 
 
+@pytest.mark.long  # its README's commands run it
 def test_the_median_by_its_own_test() -> None:
     folder = ROOT / "examples" / "custom_advantage"
     words = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-c", os.devnull, "--rootdir", str(folder)]

@@ -42,8 +42,8 @@ def test_a_finding_is_told_when_it_begins_and_when_it_worsens() -> None:
     events, said, watch = told([0, 1, 1, 2, 1, 2])
     assert events == [(2, "begins", "warning"), (4, "worsens", "critical")]
     assert said == [
-        "warning level (step 2): it is 1; likely a cause; try: a remedy; docs/health.md#level",
-        "critical level (step 4): it is 2; likely a cause; try: a remedy; docs/health.md#level",
+        "warning level (step 2): it is 1; likely a cause; try: a remedy",
+        "critical level (step 4): it is 2; likely a cause; try: a remedy",
     ]
     assert not watch.healthy
 

@@ -105,6 +105,22 @@ def test_a_report_is_read_down_to_a_token(page: Path, finished: Path, tab: Tab) 
     quiet(tab)
 
 
+def test_no_two_ticks_of_a_chart_say_the_same(finished: Path, tmp_path: Path, tab: Tab) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    lines = read_metrics(finished / "metrics.jsonl")
+    for line in lines:  # an entropy that moves in its fourth digit alone
+        if "policy/entropy" in line:
+            line["policy/entropy"] = 5.5420 + 0.0005 * line["step"]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    tab.open(write_report([run], tmp_path / "report.html").path)
+    said = tab.each(".chart", "[...e.querySelectorAll('text[text-anchor=end]')].map((t) => t.textContent)")
+    assert all(len(set(texts)) == len(texts) for texts in said)
+    entropy = said[tab.texts(".chart h3").index("Entropy")]
+    assert entropy == ["5.543", "5.544", "5.545"]
+    quiet(tab)
+
+
 def test_the_texts_of_tokens_are_the_response(page: Path, finished: Path, tab: Tab) -> None:
     tab.open(page)
     tab.click("tr[data-place] button")

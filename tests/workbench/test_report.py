@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from groupwise.errors import DataError, RunFolderError
@@ -34,7 +34,15 @@ def test_a_character_of_several_tokens_stands_at_the_last() -> None:
     assert pieces_of(ids, decode) == ["", "é", "", "", "日"]
 
 
+def test_bytes_that_make_no_character_take_nothing_from_the_one_behind_them() -> None:
+    second, first = TOKENIZER.encode("¡", add_special_tokens=False)[::-1]
+    ids = [second, second, second, first, second]
+    assert decode(ids) == "\ufffd\ufffd\ufffd¡"
+    assert pieces_of(ids, decode) == ["", "", "", "\ufffd", "\ufffd\ufffd¡"]
+
+
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1), max_size=30))
+@example([97, 97, 97, 129, 97])
 def test_any_ids_give_a_piece_each(ids: list[int]) -> None:
     pieces = pieces_of(ids, decode)
     assert len(pieces) == len(ids)

@@ -11,13 +11,22 @@ import typer
 
 def health(
     run: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="RUN",
             help="Run folder, also of a run that goes on; or the log of a run of TRL or verl.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    about: Annotated[
+        str | None,
+        typer.Option(
+            "--about",
+            metavar="CHECK",
+            help="Instead: what a check's findings mean, how to confirm them, and what to try.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what happened as JSON, a line each.")
     ] = False,
@@ -33,12 +42,22 @@ def health(
     Example: groupwise health runs/first
 
     Example: groupwise health trl-output/checkpoint-500/trainer_state.json
+
+    Example: groupwise health --about dead_groups
     """
+    from groupwise.errors import ConfigError
     from groupwise.records import Severity
     from groupwise.records.health_file import plain_event
     from groupwise.workbench.foreign_log import diagnose_log
+    from groupwise.workbench.health import about as section
     from groupwise.workbench.health import diagnose
 
+    if (run is None) == (about is None):
+        raise ConfigError("name a run folder or a log to look at, or a check with --about; one of the two")
+    if about is not None:
+        print(section(about))
+        return
+    assert run is not None
     ours = (run.expanduser() / "manifest.json").is_file() or not run.expanduser().exists()
     found = diagnose(run) if ours else diagnose_log(run)
     if as_json:

@@ -79,6 +79,9 @@ def train(
         raise typer.Exit(_launched(processes, config, words, resume, checkpoint))
     resumed = None
     if resume is not None:
+        from groupwise.records.run_folder import reopen
+
+        reopen(Path(resume))  # what is no run is told before torch is imported
         from groupwise.training.resume import open_run
 
         loaded, resumed = open_run(resume, words, checkpoint=checkpoint)
@@ -127,14 +130,24 @@ def _launched(
 
 
 def _on_rollouts(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
-    from groupwise.training import loop, start
-    from groupwise.training.inputs import read_inputs
-    from groupwise.training.setup import assemble
     from groupwise.training.signals import Interrupted
 
     run = None
     try:
-        run = assemble(read_inputs(loaded)) if resumed is None else start.resume(loaded, resumed)
+        if resumed is None:
+            from groupwise.training.inputs import read_inputs, refuse_early
+
+            inputs = read_inputs(loaded)
+            refuse_early(loaded)
+            from groupwise.training.setup import assemble  # imports torch, so what is wrong is told before
+
+            run = assemble(inputs)
+        else:
+            from groupwise.training.start import resume as go_on
+
+            run = go_on(loaded, resumed)
+        from groupwise.training import loop
+
         if resumed is not None and run.keeper.step >= run.steps and run.ranks.first:
             print(f"all {run.steps} steps were finished before; a larger training.steps goes on")
         result = loop.train(run)
@@ -146,12 +159,22 @@ def _on_rollouts(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
 
 def _on_pairs(loaded: LoadedConfig, resumed: Resumed | None) -> list[str]:
     from groupwise.training.signals import Interrupted
-    from groupwise.workbench import dpo
-    from groupwise.workbench.preferences import read_preferences
 
     run = None
     try:
-        run = dpo.assemble(read_preferences(loaded)) if resumed is None else dpo.resume(loaded, resumed)
+        if resumed is None:
+            from groupwise.training.inputs import refuse_early
+            from groupwise.workbench.preferences import read_preferences
+
+            inputs = read_preferences(loaded)
+            refuse_early(loaded)
+            from groupwise.workbench import dpo  # imports torch, as above
+
+            run = dpo.assemble(inputs)
+        else:
+            from groupwise.workbench import dpo
+
+            run = dpo.resume(loaded, resumed)
         result = dpo.train(run)
     except KeyboardInterrupt as error:
         raise Stopped(_left(run, clean=isinstance(error, Interrupted))) from None

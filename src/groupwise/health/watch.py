@@ -233,10 +233,10 @@ def sentence(finding: Finding) -> str:
     """A finding for people, on one line."""
     cause = f"; likely {finding.causes[0]}" if finding.causes else ""
     remedy = f"; try: {finding.remedies[0]}" if finding.remedies else ""
-    return (
-        f"{finding.severity} {finding.check} (step {finding.last_step}): {finding.summary}{cause}{remedy}; "
-        f"docs/health.md#{finding.check}"
+    more = (
+        f"; more: groupwise health --about {finding.check}" if finding.check in registry.names(CHECKS) else ""
     )
+    return f"{finding.severity} {finding.check} (step {finding.last_step}): {finding.summary}{cause}{remedy}{more}"
 
 
 def _rank(finding: Finding) -> int:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from groupwise import registry
 from groupwise.errors import ModelError
+
+if TYPE_CHECKING:
+    from groupwise.config.model import ModelConfig
 
 EMBEDDED = "smollm2-135m"
 """Name of the default model, which comes with the extra `demo`."""
@@ -87,6 +91,21 @@ def find_model(
         return _on_hub(name, revision, missing, base)
     _refuse_revision(revision, name)
     return found
+
+
+def find_models(config: ModelConfig, base: Path) -> None:
+    """Find the model and the tokenizer of the section `model`, to be told of a slip before torch is imported.
+
+    Args:
+        config: the section.
+        base: folder of the configuration file.
+
+    Raises:
+        ModelError: as `find_model`.
+    """
+    find_model(config.name, base, revision=config.revision)
+    if config.tokenizer is not None:
+        find_model(config.tokenizer, base, key="model.tokenizer", tokenizer=True)
 
 
 def _refuse_revision(revision: str | None, name: str) -> None:

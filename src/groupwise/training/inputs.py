@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from groupwise.config.objective import ADVANTAGES, AGGREGATIONS, KL_CONTROLLERS,
 from groupwise.config.prompts import SourceConfig
 from groupwise.errors import ConfigError, DataError
 from groupwise.health.watch import checks_of
+from groupwise.model.find import find_models
 from groupwise.objective.estimator import Estimator
 from groupwise.objective.kl import KL_ESTIMATORS
 from groupwise.objective.loss import Objective
@@ -26,6 +28,7 @@ from groupwise.prompts.load import Row, check_rows, rows_from
 from groupwise.prompts.overlap import without_repeats
 from groupwise.prompts.sources import Read, read_sources
 from groupwise.records import Prompt
+from groupwise.records.run_folder import refuse
 from groupwise.rewards import Rewards, build
 
 
@@ -115,6 +118,19 @@ def read_inputs(
         origin=data.origin(scorers.from_python),
         **objective_of(config, base),
     )
+
+
+def refuse_early(loaded: LoadedConfig) -> None:
+    """What loading the model and making the run's folder would refuse by name, told before torch is imported.
+
+    Raises:
+        ModelError: no such model or tokenizer.
+        RunFolderError: the folder is not empty, or may not be written.
+    """
+    find_models(loaded.config.model, loaded.base)
+    if (os.environ.get("WORLD_SIZE") or "1") == "1":  # of several processes the first makes the folder
+        run = loaded.config.run
+        refuse(Path(run.dir) if run.dir else None, overwrite=run.overwrite)
 
 
 def _check_recipes(config: RunConfig, scorers: Rewards, train: Sequence[Row]) -> None:

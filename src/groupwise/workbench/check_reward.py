@@ -96,11 +96,12 @@ def check_reward(
     if source.data is None and groups:
         prompts = [group.prompt for group in groups]
         chosen, data = _once(prompts), f"the prompts of {run}"
+        there = len(chosen)
         rewards.check_rows([(prompt.id, prompt.columns) for prompt in chosen], data)
         column = answer if answer is not None else _answer_column(rewards, [p.columns for p in chosen])
         cases = [_case_of(prompt, column if has_answers else None) for prompt in chosen]
     else:
-        read, data = _rows(loaded, source.data, rows)
+        read, data, there = _rows(loaded, source.data, rows)
         if source.data is not None and len(loaded.config.rewards) == 1:
             check_needs(rewards, [row.columns for row in read], source.data, source.columns)
         rewards.check_rows([(row.place, row.columns) for row in read], data)
@@ -132,6 +133,7 @@ def check_reward(
     return Examined(
         weighted=rewards.weighted,
         data=data,
+        rows_there=there,
         sampled_from=source.model if source.model is not None else None if run is None else str(run),
         answer_column=column if any(case.answer is not None for case in cases) else None,
         measured=measured,
@@ -174,7 +176,8 @@ def _open(source: Source) -> tuple[LoadedConfig, Path | None]:
     return replace(loaded, config=loaded.config.model_copy(update={"rewards": dropping})), run
 
 
-def _rows(loaded: LoadedConfig, data: Path | None, count: int) -> tuple[list[Row], str]:
+def _rows(loaded: LoadedConfig, data: Path | None, count: int) -> tuple[list[Row], str, int]:
+    """Some of the rows, spread evenly; where they came from, and how many there are."""
     prompts = loaded.config.prompts
     if data is not None:
         rows = read_rows(data, source=str(data))
@@ -183,7 +186,7 @@ def _rows(loaded: LoadedConfig, data: Path | None, count: int) -> tuple[list[Row
     else:
         raise ConfigError("there are no rows to examine the reward on; name a JSONL file with --data")
     check_rows(rows, prompts)
-    return _spread_over(rows, count), rows[0].source
+    return _spread_over(rows, count), rows[0].source, len(rows)
 
 
 def _spread_over(rows: Sequence[Any], count: int) -> list[Any]:
@@ -280,7 +283,7 @@ def _sample(
     loaded: LoadedConfig, model: str, data: Path | None, count: int, first: int
 ) -> tuple[list[Item], float]:
     """Groups sampled for some rows, and what sampling a step takes at that pace, in seconds."""
-    rows, _ = _rows(loaded, data, count)
+    rows, _, _ = _rows(loaded, data, count)
     with_model = load(loaded, model_words(model))
     rollout = with_model.config.rollout
     trial = load_trial(with_model, rows, new_tokens=rollout.max_new_tokens)

@@ -15,15 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from groupwise.checkpoint.save import remove_checkpoint, saved_checkpoints
 from groupwise.config import LoadedConfig, load
 from groupwise.errors import CheckpointError, ConfigError, RunFolderError, TrainingError
 from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder
-from groupwise.training import loop, start
-from groupwise.training.inputs import read_inputs
-from groupwise.training.resume import open_run
-from groupwise.training.setup import assemble
+from groupwise.training.inputs import read_inputs, refuse_early
 from groupwise.workbench.comparison import (
     BASE,
     Comparison,
@@ -255,7 +251,10 @@ def _made(planned: Planned, metric: str, say: Callable[[str], None]) -> Outcome:
     """Train to the end, from a checkpoint where there is one."""
     failure = None
     try:
-        loop.train(_ready(planned, say))
+        run = _ready(planned, say)
+        from groupwise.training import loop  # imports torch, so after what is told before that
+
+        loop.train(run)
     except TrainingError as error:
         failure = str(error)
     return outcome_of(
@@ -265,17 +264,26 @@ def _made(planned: Planned, metric: str, say: Callable[[str], None]) -> Outcome:
 
 def _ready(planned: Planned, say: Callable[[str], None]) -> Any:
     if planned.folder.manifest_file.exists():
+        from groupwise.training import start
+        from groupwise.training.resume import open_run
+
         try:
             loaded, resumed = open_run(planned.folder.path)
             say(f"{planned.name}: goes on from {resumed.checkpoint.position}")
             return start.resume(loaded, resumed)
         except CheckpointError:
             say(f"{planned.name}: begins anew, since it was interrupted before its first checkpoint")
-    return assemble(read_inputs(planned.loaded))
+    inputs = read_inputs(planned.loaded)
+    refuse_early(planned.loaded)
+    from groupwise.training.setup import assemble  # imports torch, so what is wrong is told before
+
+    return assemble(inputs)
 
 
 def _tidy(planned: Planned) -> None:
     """Remove the checkpoints of a run that has ended, each several times the size of the model."""
+    from groupwise.checkpoint.save import remove_checkpoint, saved_checkpoints
+
     if not planned.loaded.config.run.save_model:
         for _, checkpoint in saved_checkpoints(planned.folder.checkpoints_dir):
             remove_checkpoint(checkpoint)

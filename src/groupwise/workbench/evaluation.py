@@ -18,6 +18,7 @@ from groupwise.evaluate.intervals import Estimate, share_interval
 from groupwise.evaluate.pass_at_k import pass_at
 from groupwise.evaluate.run import evaluate, passes
 from groupwise.health.metric import values
+from groupwise.model.find import find_models
 from groupwise.prompts.encode import columns_for_rewards
 from groupwise.prompts.load import Row, check_rows
 from groupwise.prompts.sources import read_sources
@@ -275,8 +276,12 @@ def evaluate_model(loaded: LoadedConfig, data: Path | None = None, wanted: Wante
         text_metrics.references_in(
             [(row.place, columns) for row, columns in zip(rows, columns_N, strict=True)], wanted.reference
         )
+    for each in [loaded] if wanted.base is None else [loaded, wanted.base]:
+        find_models(each.config.model, each.base)  # a slip is told before torch is imported
     new_tokens = config.evaluate.max_new_tokens or config.rollout.max_new_tokens
     trial = load_trial(loaded, rows, new_tokens=new_tokens)
+    if wanted.base is not None:
+        _refuse_other_tokens(wanted.base, trial)
     found = evaluate(
         trial.engine,
         trial.prompts,
@@ -346,6 +351,18 @@ def _text(groups: list[Group], wanted: Wanted, trial: Trial, new_tokens: int) ->
     return found
 
 
+def _refuse_other_tokens(base: LoadedConfig, trial: Trial) -> None:
+    """Perplexity is of the same tokens, which is known before anything is sampled."""
+    from groupwise.model.load import load_tokenizer
+
+    model = base.config.model
+    if load_tokenizer(model, base=base.base).get_vocab() != trial.policy.tokenizer.get_vocab():
+        raise ConfigError(
+            f"perplexity under {model.name} cannot be taken, since it reads other tokens than {trial.policy.name}; "
+            "leave --perplexity out, or name the run that trained this model"
+        )
+
+
 def _perplexity(groups: list[Group], base: LoadedConfig, trial: Trial, new_tokens: int) -> float:
     from groupwise.model.load import load_policy
     from groupwise.model.logprobs import TokenLogprobs
@@ -354,11 +371,6 @@ def _perplexity(groups: list[Group], base: LoadedConfig, trial: Trial, new_token
     policy = load_policy(
         config.model, lora=None, stop_tokens=config.rollout.stop_tokens, base=base.base, seed=config.run.seed
     )
-    if policy.tokenizer.get_vocab() != trial.policy.tokenizer.get_vocab():
-        raise ConfigError(
-            f"perplexity under {policy.name} cannot be taken, since it reads other tokens than {trial.policy.name}; "
-            "leave --perplexity out, or name the run that trained this model"
-        )
     longest = max(len(group.prompt.token_ids) for group in groups) + new_tokens
     scorer = TokenLogprobs(policy.model, longest_tokens=longest, precision=policy.precision, flex=policy.flex)
     return text_metrics.perplexity(groups, scorer, limit_tokens=config.training.micro_batch_tokens)

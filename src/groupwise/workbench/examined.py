@@ -24,6 +24,8 @@ class Examined:
     """Label and weight of each reward."""
     data: str
     """Where the rows came from."""
+    rows_there: int
+    """How many rows it has; those that were tried are spread over them."""
     sampled_from: str | None
     """The model or run that completions were sampled from; None for none."""
     answer_column: str | None
@@ -120,7 +122,12 @@ class Examined:
         sampled = kinds.count("sampled")
         more = f", {sampled} sampled from {self.sampled_from}" if sampled else ""
         rows, made_up = len(self.measured.cases), len(kinds) - sampled
-        return f"{self.data}: {rows} rows, {answers}; {made_up} completions made up{more}"
+        taken = (
+            f"{rows} rows"
+            if rows == self.rows_there
+            else f"{rows} of {self.rows_there} rows (--rows takes more)"
+        )
+        return f"{self.data}: {taken}, {answers}; {made_up} completions made up{more}"
 
     def _forms(self) -> list[tuple[str, str]]:
         if not self.measured.forms:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from groupwise.config import load
-from groupwise.errors import RunFolderError
+from groupwise.config.health import CHECKS
+from groupwise.errors import ConfigError, RunFolderError
 from groupwise.health.watch import watch_of
 from groupwise.records import Finding, Severity
 from groupwise.records.health_file import (
@@ -21,6 +22,7 @@ from groupwise.records.health_file import (
 )
 from groupwise.records.metrics_file import read_metrics
 from groupwise.records.run_folder import RunFolder, read_manifest
+from groupwise.registry import names, nearest
 
 _ORDER = tuple(Severity)
 _FEW = 10
@@ -75,7 +77,8 @@ class Diagnosis:
                 yield f"  rollout   step {step}, prompt {each.prompt_id}, {each.group_index} of its group: {each.why}"
             yield from _numbered("causes", finding.causes)
             yield from _numbered("try", finding.remedies)
-            yield f"  more      docs/health.md#{finding.check}"
+            if finding.check in names(CHECKS):
+                yield f"  more      groupwise health --about {finding.check}"
         if self.actions:
             yield ""
         for taken in self.actions:
@@ -102,6 +105,23 @@ class Diagnosis:
         """Those of when it was last told, and of which step they are."""
         told = [event for event in self.events if event.finding.key == finding.key and event.examples]
         return (told[-1].examples, told[-1].step) if told else ((), 0)
+
+
+def about(check: str) -> str:
+    """What a check's findings mean, how to confirm them and what to try: its section of docs/health.md.
+
+    Raises:
+        ConfigError: there is no such check; names the nearest, or all.
+    """
+    if check not in names(CHECKS):
+        near = nearest(check, names(CHECKS))
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names(CHECKS))}"
+        raise ConfigError(f"--about {check!r}: there is no such check of groupwise's own; {hint}")
+    page = Path(__file__).with_name("health.md")  # of the wheel; in a checkout the page itself
+    if not page.is_file():
+        page = Path(__file__).parents[3] / "docs" / "health.md"
+    text = page.read_text(encoding="utf-8").partition(f"\n## {check}\n")[2].partition("\n## ")[0]
+    return f"{check}\n\n{text.strip()}"
 
 
 def diagnose(path: Path) -> Diagnosis:

@@ -128,17 +128,22 @@ def pieces_of(token_ids: Sequence[int], decode: Callable[[Sequence[int]], str]) 
     """
     pieces: list[str] = []
     before = done = 0  # tokens from `before` to `done` are the context of what follows
+    told = 0  # characters of the text from `before` on that are in the pieces
     for count in range(1, len(token_ids) + 1):
-        context, text = decode(token_ids[before:done]), decode(token_ids[before:count])
-        broken = (
-            text.endswith("\ufffd") and count < len(token_ids) and count - done < 4
-        )  # bytes of a character
-        if broken or len(text) < len(context):
-            pieces.append("")
-            continue
-        pieces.append(text[len(context) :])
-        before, done = done, count
+        text = decode(token_ids[before:count])
+        settled = text if count == len(token_ids) else _without_open_end(text)
+        pieces.append(settled[told:])
+        told = max(told, len(settled))
+        if len(settled) == len(text) >= told:
+            before, done = done, count
+            told = len(decode(token_ids[before:done]))
     return pieces
+
+
+def _without_open_end(text: str) -> str:
+    """Without the marks at the end that bytes still to come may turn into a character: of its four, three at most."""
+    open_end = len(text) - len(text.rstrip("\ufffd"))
+    return text[: len(text) - min(open_end, 3)]
 
 
 def _plain(value: object) -> str:

@@ -66,6 +66,15 @@ function ticks(low, high, count) {
   return found.map((t) => Number(t.toPrecision(12)));
 }
 
+// Texts for ticks, with as many digits as it takes for neighbours to differ.
+function tickTexts(values) {
+  for (let digits = 3; digits < 12; digits++) {
+    const texts = values.map((value) => shown(value, digits));
+    if (new Set(texts).size === texts.length) return texts;
+  }
+  return values.map(String);
+}
+
 class Chart {
   constructor(title, entries) {
     this.title = title;
@@ -97,12 +106,13 @@ class Chart {
     this.x = (step) => LEFT + ((step - firstStep) / Math.max(1, lastStep - firstStep)) * (W - LEFT - RIGHT);
     this.y = (v) => H - BOTTOM - ((scale(v) - low) / (high - low)) * (H - TOP - BOTTOM);
     const parts = [];
-    for (const tick of ticks(low, high, 3)) {
-      const value = this.log ? 10 ** tick : tick;
+    const levels = ticks(low, high, 3).map((tick) => (this.log ? 10 ** tick : tick));
+    const texts = tickTexts(levels);
+    levels.forEach((value, i) => {
       const y = this.y(value);
       parts.push(svg("line", { class: "grid", x1: LEFT, x2: W - RIGHT, y1: y, y2: y }));
-      parts.push(svg("text", { x: LEFT - 5, y: y + 4, "text-anchor": "end" }, shown(value, 3)));
-    }
+      parts.push(svg("text", { x: LEFT - 5, y: y + 4, "text-anchor": "end" }, texts[i]));
+    });
     for (const tick of ticks(firstStep, lastStep, 4).filter(Number.isInteger)) {
       parts.push(svg("text", { x: Math.min(this.x(tick), W - 12), y: H - 5, "text-anchor": "middle" }, tick));
     }
