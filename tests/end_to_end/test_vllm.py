@@ -160,16 +160,14 @@ def test_twenty_steps_learn_though_the_server_is_killed(build: Callable[..., Run
     assert np.mean(rewards[-5:]) > np.mean(rewards[:5]) + 0.02
 
 
-def test_weights_are_sent_though_the_server_is_killed(build: Callable[..., Run]) -> None:
-    """From memory to memory, over gloo; the server that is started anew has those of the run's start, until it is sent
-    the newest again."""
+def test_weights_are_sent(build: Callable[..., Run]) -> None:
+    """From memory to memory, over gloo, into a server that was started with the weights of the run's start."""
     run = build(rollout={"vllm": {**SERVER, "transfer": "gloo"}}, training={"steps": 3})
-    watched = Watched(run, kill_at=3)
+    watched = Watched(run)
     result = train(replace(run, engine=watched))
     assert watched.compared == 3
     assert watched.versions == [0, 1, 2]
     assert max(result.series("sampler/gap_abs_mean")) < 1e-3
-    assert watched.server._left < 3, "it was started again"
     assert not list(watched.engine._handover.root.glob("*-version-*")), "no folder was written"
 
 
