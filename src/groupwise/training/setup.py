@@ -253,8 +253,7 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     if resumed is None:
         given = Path(config.run.dir) if config.run.dir else None
         ranks.from_first(lambda: refuse(given, overwrite=config.run.overwrite))
-    transfer = transfer_of(config, ranks)
-    policy = _policy(inputs)
+    transfer, policy = transfer_of(config, ranks), _policy(inputs)  # in this order
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config, policy)
     scorer = scorer_of(policy, config, longest_tokens=longest)
