@@ -80,6 +80,7 @@ OTHER: dict[str, tuple[object, dict[str, Any]]] = {
             ("retry_seconds", 60.0),
             ("concurrency", 8),
             ("weights_dir", "/shared/weights"),
+            ("transfer", "gloo"),
         )
     },
     "rollout.confidence.threshold": (0.8, {}),

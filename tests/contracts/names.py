@@ -13,7 +13,6 @@ from tests.contracts.registries import REGISTRIES
 EXCEPTIONS: dict[str, str] = {
     "rewards/sandbox/pool.py:close_pools": "called when the interpreter ends",
     "rollouts/vllm/inside/groupwise_vllm.py:init_transfer_engine": "called by vLLM",
-    "rollouts/vllm/inside/groupwise_vllm.py:shutdown": "called by vLLM",
     "workbench/starter/reward.py:brief": "a reward to start from",
 }
 """`file:name` that no line of the package names, with the reason."""

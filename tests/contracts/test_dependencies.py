@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DIRECT = {Requirement(text).name for text in PROJECT["dependencies"]}
 IMPORTED_AS = {"pyyaml": "yaml", "huggingface-hub": "huggingface_hub", "math-verify": "math_verify"}
-ELSEWHERE = {"vllm": "rollouts/vllm/inside runs in the environment of the server"}
+ELSEWHERE = {
+    "vllm": "rollouts/vllm/inside runs in the environment of the server",
+    "groupwise_wire": "a file of that folder, imported by the one beside it",
+}
 
 
 def top_level_imports() -> set[str]:

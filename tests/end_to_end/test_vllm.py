@@ -34,6 +34,11 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 VENV = os.environ.get("GROUPWISE_VLLM", ".venv-vllm")
 PROMPTS = ["Say yes.", "Give one word.", "What is two plus two?", "Hello", "How are you?", "Answer briefly."]
+SERVER = {
+    "python": str((Path(VENV) / "bin" / "python").absolute()),
+    "arguments": ["--max-num-seqs=64"],
+    "retry_seconds": 300,
+}
 GREEDY = Sampling(max_new_tokens=16, temperature=0.0)
 
 
@@ -54,11 +59,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., Run]]:
             "model": {"name": str(tmp_path / "model")},
             "rollout": {
                 "engine": "vllm",
-                "vllm": {
-                    "python": str((Path(VENV) / "bin" / "python").absolute()),
-                    "arguments": ["--max-num-seqs=64"],
-                    "retry_seconds": 300,
-                },
+                "vllm": SERVER,
                 "prompts_per_step": 4,
                 "group_size": 8,
                 "max_new_tokens": 16,
@@ -157,6 +158,17 @@ def test_twenty_steps_learn_though_the_server_is_killed(build: Callable[..., Run
     assert watched.server._left < 3, "it was started again"
     # Means of five steps move by 0.01 on their own; the same run in process rises by 0.04 with the adapter.
     assert np.mean(rewards[-5:]) > np.mean(rewards[:5]) + 0.02
+
+
+def test_weights_are_sent(build: Callable[..., Run]) -> None:
+    """From memory to memory, over gloo, into a server that was started with the weights of the run's start."""
+    run = build(rollout={"vllm": {**SERVER, "transfer": "gloo"}}, training={"steps": 3})
+    watched = Watched(run)
+    result = train(replace(run, engine=watched))
+    assert watched.compared == 3
+    assert watched.versions == [0, 1, 2]
+    assert max(result.series("sampler/gap_abs_mean")) < 1e-3
+    assert not list(watched.engine._handover.root.glob("*-version-*")), "no folder was written"
 
 
 def test_overlapped_steps_learn(build: Callable[..., Run]) -> None:

@@ -283,6 +283,15 @@ class RunConfig(Section):
                     "rollout.confidence draws a token again, which a server cannot do (rollout.engine is vllm); remove "
                     "it, or sample in_process"
                 )
+            if (
+                rollout.vllm is not None
+                and rollout.vllm.transfer in ("nccl", "gloo")
+                and self.lora is not None
+            ):
+                raise ValueError(
+                    f"rollout.vllm.transfer is {rollout.vllm.transfer}, which sends all weights, but lora is set (on "
+                    "quantised weights too), and an adapter goes by its folder; set transfer to auto, or remove lora"
+                )
         elif rollout.vllm is not None:
             raise ValueError(
                 f"rollout.vllm is set, but rollout.engine is {rollout.engine}; set rollout.engine to vllm, or remove it"

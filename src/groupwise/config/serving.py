@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -70,9 +70,30 @@ class VllmConfig(Section):
     concurrency: PositiveInt = Field(default=64, description="Prompts asked for at a time.")
     weights_dir: PathText | None = Field(
         default=None,
-        description="Folder through which the server is given new weights; it has to see it at the same path. null: "
+        description="Folder through which the server is given weights; it has to see it at the same path. null: "
         "in memory (/dev/shm) where that is, for a server of this machine.",
     )
+
+    transfer: Literal["auto", "folder", "nccl", "gloo"] = Field(
+        default="auto",
+        description="How all weights get to the server: `folder`, written as safetensors and read from there; "
+        "`nccl`, sent from the trainer's GPU to the server's; `gloo`, sent from memory to memory. auto: nccl for a "
+        "server of base_url that can, from a trainer on a GPU; else folder. An adapter always goes by a folder.",
+    )
+
+    @model_validator(mode="after")
+    def _a_way(self) -> VllmConfig:
+        if self.transfer == "nccl" and self.base_url is None:
+            raise ValueError(
+                "transfer is nccl, but the server that the run starts is on the trainer's own GPU, and NCCL joins no "
+                "two processes on one; start the server on GPUs of its own and give base_url, or set transfer to auto"
+            )
+        if self.transfer in ("nccl", "gloo") and self.base_url is not None and self.weights_dir is not None:
+            raise ValueError(
+                f"weights_dir is a folder for weights, but transfer is {self.transfer}, which takes none; remove one "
+                "of the two"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_of_two(self) -> VllmConfig:

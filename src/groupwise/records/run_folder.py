@@ -50,8 +50,8 @@ MANIFEST: Mapping[str, str] = {
     "command": "The words that started the run.",
     "data": "For each source by its name: its SHA-256, and the size in bytes of a file or the number of other rows.",
     "python_rewards": "Labels of the rewards that were given as Python functions; empty for none.",
-    "python_rows": "For `train` and `held_out`, where their rows were given in Python: how many, and the SHA-256 of "
-    "the rows as JSON, one to a line.",
+    "notices": "What people were told at the start: the model, what is in force, what to look at.",
+    "python_rows": "For `train` and `held_out`, where rows were given in Python: how many, and SHA-256 as JSON lines.",
     "resumed": "For each time the run was taken up again: the checkpoint it was `at`, the `command`, the `versions` "
     "then, and the settings that were `changed`, each with its value before and its new one.",
 }
@@ -321,8 +321,9 @@ def write_manifest(
     data_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     python_rewards: Sequence[str] = (),
     python_rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    notices: Sequence[str] = (),
 ) -> None:
-    """Write `manifest.json`: versions, platform, seed, command and the hashes of the data.
+    """Write `manifest.json`: versions, platform, seed, command, the hashes of the data and what was told at the start.
 
     Args:
         folder: of the run.
@@ -332,6 +333,7 @@ def write_manifest(
         data_rows: the rows of each source that is no file, such as a function, by its name.
         python_rewards: labels of the rewards given as Python functions.
         python_rows: the rows given in Python, by `train` and `held_out`; what JSON cannot hold counts by its `repr`.
+        notices: the sentences that people were told: what is in force.
 
     Raises:
         RunFolderError: a data file cannot be read, or the manifest not written.
@@ -343,6 +345,7 @@ def write_manifest(
         "seed": seed,
         "command": [without_secrets(word) for word in command],
         **fingerprints(data_files, data_rows, python_rewards, python_rows),
+        "notices": list(notices),
         "resumed": [],
     }
     _put_manifest(folder, manifest)

@@ -69,7 +69,7 @@ def _opened(
     if resumed is None:
         folder = create(Path(config.dir) if config.dir else None, overwrite=config.overwrite)
         held: BaseFileLock | None = lock(folder)
-        write_manifest(folder, seed=config.seed, command=sys.argv, **origin)
+        write_manifest(folder, seed=config.seed, command=sys.argv, notices=notices, **origin)
         write_config(folder, loaded)
     else:
         folder, held = resumed.folder, resumed.held

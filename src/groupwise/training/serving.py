@@ -30,6 +30,7 @@ from groupwise.rollouts.vllm.handover import Handover
 from groupwise.rollouts.vllm.server import Given, Started, server_command
 from groupwise.training.distributed import Ranks
 from groupwise.training.sharing import SharedEngine
+from groupwise.training.transfer import Transfer, sending_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +42,13 @@ _BASE = "base"
 
 
 def engine_of(
-    config: RunConfig, policy: Policy, scorer: TokenLogprobs, ranks: Ranks, *, base: Path
+    config: RunConfig,
+    policy: Policy,
+    scorer: TokenLogprobs,
+    ranks: Ranks,
+    *,
+    base: Path,
+    transfer: Transfer = "folder",
 ) -> Engine:
     """What samples, each rank its own prompts.
 
@@ -51,6 +58,7 @@ def engine_of(
         scorer: of the policy.
         ranks: who train together.
         base: folder that paths are relative to.
+        transfer: how a server is given all weights.
 
     Raises:
         ConfigError: the interpreter or the folder for weights is not there.
@@ -62,7 +70,7 @@ def engine_of(
             f"rollout.overlap is 1, which one process can do, but {ranks.count} were started; set it to 0, or start one"
         )
     if config.rollout.engine == "vllm":
-        own = vllm_engine(config, policy, ranks, base=base)
+        own = vllm_engine(config, policy, ranks, base=base, transfer=transfer)
     elif ":" in config.rollout.engine:
         own = OwnEngine(config.rollout.engine, policy, base=base)
     else:
@@ -75,7 +83,9 @@ def engine_of(
     return SharedEngine(own, ranks)
 
 
-def vllm_engine(config: RunConfig, policy: Policy, ranks: Ranks, *, base: Path) -> VllmEngine:
+def vllm_engine(
+    config: RunConfig, policy: Policy, ranks: Ranks, *, base: Path, transfer: Transfer
+) -> VllmEngine:
     """The engine of `rollout.vllm`. Nothing is started, written or asked before it is first needed.
 
     The arguments and errors are those of `engine_of`.
@@ -90,12 +100,15 @@ def vllm_engine(config: RunConfig, policy: Policy, ranks: Ranks, *, base: Path) 
         functools.partial(write, policy, by=ranks.from_first),
         adapter=policy.lora,
         share=ranks.from_first,
+        sending=sending_of(policy, ranks, transfer, settings),
     )
+    start = root / _BASE if policy.lora or transfer != "folder" else None
     server: Server = (
-        Given(settings) if settings.base_url else _started(config, settings, policy, handover, base)
+        Given(settings) if settings.base_url else _started(config, settings, policy, handover, base, start)
     )
-    if policy.lora and settings.base_url is None:
-        write_base(policy, root / _BASE, by=ranks.from_first)  # now, since all ranks take part in it
+    if start is not None and settings.base_url is None:  # now, since all ranks take part in it
+        write_start = write_base if policy.lora else write_whole
+        write_start(policy, start, by=ranks.from_first)
     return VllmEngine(policy, _Together(server, ranks, root), handover, settings)
 
 
@@ -164,8 +177,14 @@ def _saved(policy: Policy, model: Any, folder: Path, weights: dict[str, Tensor])
 
 
 def _started(
-    config: RunConfig, settings: VllmConfig, policy: Policy, handover: Handover, base: Path
+    config: RunConfig,
+    settings: VllmConfig,
+    policy: Policy,
+    handover: Handover,
+    base: Path,
+    start: Path | None,
 ) -> Started:
+    """A server that begins with the weights in `start`, or where that is None with the last ones."""
     dtype = str(policy.precision or next(policy.model.parameters()).dtype).removeprefix("torch.")
     rank: int | None = None
     if policy.lora:
@@ -178,7 +197,7 @@ def _started(
         assert handover.last is not None
         return server_command(
             _interpreter(settings, base),
-            handover.root / _BASE if policy.lora else handover.last.folder,
+            start or handover.last.folder,
             port=port,
             dtype=dtype,
             context_tokens=policy.context_tokens,

@@ -47,6 +47,7 @@ from groupwise.training.schedules import KLController, Temperature
 from groupwise.training.serving import engine_of
 from groupwise.training.sharing import optimizer_of, share_model
 from groupwise.training.step import Forward, Updater
+from groupwise.training.transfer import handed_over, transfer_of
 from groupwise.training.weights import Optimizer, learning_rate
 
 _ROUNDING_PROMPTS = 8
@@ -252,14 +253,14 @@ def assemble(inputs: Inputs, *, console: Console | None = None, resumed: Resumed
     if resumed is None:
         given = Path(config.run.dir) if config.run.dir else None
         ranks.from_first(lambda: refuse(given, overwrite=config.run.overwrite))
-    policy = _policy(inputs)
+    transfer, policy = transfer_of(config, ranks), _policy(inputs)  # in this order
     prompts, held_out, notices = _prompts(inputs, policy)
     longest = max(len(p.token_ids) for p in (*prompts, *held_out)) + _new_tokens(config, policy)
     scorer = scorer_of(policy, config, longest_tokens=longest)
     notices += warnings(config).values()
-    notices += [introduced(policy, scorer), *ranks.introduced(policy.device)]
+    notices += [introduced(policy, scorer), *ranks.introduced(policy.device), *handed_over(config, transfer)]
     at_start = _rounding(scorer, prompts, notices) | {"training/weights_millions": Mean(policy.millions, 1)}
-    engine = engine_of(config, policy, scorer, ranks, base=inputs.loaded.base)
+    engine = engine_of(config, policy, scorer, ranks, base=inputs.loaded.base, transfer=transfer)
     order = order_of(config, [prompt.source for prompt in prompts], config.rollout.prompts_per_step)
     steps = steps_of(config, order)
     temperature = Temperature(config.rollout)

@@ -17,7 +17,9 @@ from groupwise.model.load import Policy
 from groupwise.rollouts.vllm.engine import VllmEngine
 from groupwise.rollouts.vllm.handover import Handover
 from groupwise.rollouts.vllm.server import Given, answers, free_port
+from groupwise.training.distributed import ALONE
 from groupwise.training.serving import write_lora, write_whole
+from groupwise.training.transfer import sending_of
 
 PROGRAM = Path(__file__).with_name("stub_server.py")
 
@@ -62,16 +64,18 @@ def running(port: int | None = None, *words: str) -> Iterator[Stub]:
 
 
 def engine_at(url: str, policy: Policy, root: Path, **settings: Any) -> VllmEngine:
-    """An engine that asks the server at an address."""
+    """An engine that asks the server at an address, and gives it weights as `transfer` says."""
     config = VllmConfig(base_url=url, **{"retry_seconds": 20.0, **settings})
-    return VllmEngine(policy, Given(config), handover_of(policy, root), config)
+    return VllmEngine(policy, Given(config), handover_of(policy, root, config), config)
 
 
-def handover_of(policy: Policy, root: Path) -> Handover:
-    """A handover through a folder."""
+def handover_of(policy: Policy, root: Path, config: VllmConfig | None = None) -> Handover:
+    """A handover through a folder, or over gloo where the configuration says so."""
     write = write_lora if policy.lora else write_whole
 
     def written(folder: Path) -> None:
         write(policy, folder, by=alone)
 
-    return Handover(root, "test", written, adapter=policy.lora, share=alone)
+    transfer = "gloo" if config is not None and config.transfer == "gloo" else "folder"
+    sending = sending_of(policy, ALONE, transfer, config or VllmConfig())
+    return Handover(root, "test", written, adapter=policy.lora, share=alone, sending=sending)

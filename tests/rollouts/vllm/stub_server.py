@@ -1,6 +1,7 @@
 """Stands in for a vLLM server: its paths, its answers, its ways to fail, over a real model in plain transformers.
 
 python stub_server.py --port N [--model FOLDER] [further words, which are kept]
+Weights are sent to it with the very file that receives them inside vLLM; a model is needed for that, to put them into.
 POST /test {"busy": 2, "stale": true, ...} sets what goes wrong from then on; GET /test tells what was asked.
 """
 
@@ -11,6 +12,7 @@ import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from transformers import (
 )
 
 torch.set_num_threads(1)
+sys.path.insert(0, str(Path(__file__).parents[3] / "src/groupwise/rollouts/vllm/inside"))
 
 
 class State:
@@ -39,12 +42,30 @@ class State:
         self.prefixes: dict[tuple[str, ...], torch.Tensor] = {}
         """What was computed of prompts, kept until the server is told to forget it, whatever the weights are."""
         self.lock = threading.Lock()
+        self.receiver: Any = None
         self.model: Any = None
         if "--model" in words:
             self.load(words[words.index("--model") + 1])
 
     def load(self, folder: str) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
+
+    def meet(self, told: dict[str, Any]) -> None:
+        from groupwise_wire import Receiver
+
+        named = ("host", "port", "size", "backend", "seconds")
+        host, port, size, backend, seconds = (told[name] for name in named)
+        self.receiver = Receiver(host, port, 1, size, backend, seconds)
+
+    def receive(self, told: dict[str, Any]) -> None:
+        """Put what is sent into the model; a tensor that it lacks, or that did not come, is an error."""
+        lists = told["names"], told["shapes"], told["dtypes"]
+        given = dict(self.receiver.tensors(*lists, torch.device("cpu")))
+        if not self.faults.get("stale"):
+            missing, unknown = self.model.load_state_dict(given, strict=False)
+            tied = set(self.model.all_tied_weights_keys)
+            assert not unknown, unknown
+            assert set(missing) <= tied, missing
 
     def take(self, fault: str) -> Any:
         """A fault that counts down, or stays when it is true."""
@@ -76,6 +97,8 @@ class Handler(BaseHTTPRequestHandler):
             self.say(None)
         elif self.path == "/weight_info":
             self.say({"weight_version": state.label})
+        elif self.path == "/get_world_size":
+            self.say({"world_size": 1})
         elif self.path == "/v1/models":
             self.say({"data": [{"id": name} for name in ("base", *state.adapters)]})
         elif self.path == "/test":
@@ -97,6 +120,14 @@ class Handler(BaseHTTPRequestHandler):
         state.paths.append(path)
         if state.faults.get("missing") == path:
             self.say({"detail": "Not Found"}, 404)
+        elif path == "/collective_rpc":
+            if state.faults.get("plain"):  # vLLM without our part in its workers
+                self.say({"error": {"message": "'Worker' object has no attribute"}}, 500)
+            else:
+                self.say({"results": [["folder", "gloo"]]})
+        elif path == "/init_weight_transfer_engine":
+            state.meet(body["init_info"])
+            self.say({})
         elif path == "/pause":
             state.paused = True
             self.say({"status": "paused"})
@@ -111,7 +142,11 @@ class Handler(BaseHTTPRequestHandler):
                 self.say({"error": {"message": "a worker is busy"}}, 500)
                 return
             assert state.updating
-            if not state.faults.get("stale"):
+            if state.take("dies_on_update"):
+                os._exit(9)
+            if "folder" not in body["update_info"]:
+                state.receive(body["update_info"])
+            elif not state.faults.get("stale"):
                 state.load(body["update_info"]["folder"])
             self.say({})
         elif path == "/finish_weight_update":

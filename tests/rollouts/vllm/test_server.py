@@ -125,4 +125,4 @@ def test_the_command_and_what_it_is_started_in() -> None:
     assert made["PYTHONPATH"] == str(INSIDE)
     assert made["VLLM_SERVER_DEV_MODE"] == "1"
     assert not {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"} & made.keys()
-    assert [path.name for path in INSIDE.glob("*.py")] == ["groupwise_vllm.py"]
+    assert sorted(path.name for path in INSIDE.glob("*.py")) == ["groupwise_vllm.py", "groupwise_wire.py"]

@@ -98,6 +98,7 @@ class VllmEngine:
     def close(self) -> None:
         """End the server, where the run started it. What another thread still samples ends with an error."""
         self._closed = True
+        self._handover.close()
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,15 +1,19 @@
-"""Handing weights over: written into a folder, loaded from it by the server, and known to both by a label."""
+"""Handing weights over: by a folder that the server loads, or sent to it; known to both by a label."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from groupwise.errors import EngineError
 from groupwise.rollouts.vllm.client import Client, LostError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Share = Callable[[Callable[[], str]], str]
 """Gives every process of a run what the first of them makes, while the others wait."""
@@ -22,14 +26,42 @@ class Parcel:
     label: str
     """Names the run, the number of the handover and the version; no other weights have it."""
     folder: Path
-    """Where they lie."""
+    """Where they lie, unless they are sent."""
+    tensors: Mapping[str, Tensor] | None = None
+    """A copy of what is to be sent; empty in all but the first process of a run. None: they lie in the folder."""
+
+
+class Sender(Protocol):
+    """Sends weights to a server; see `broadcast.Wire`."""
+
+    def send(self, client: Client, tensors: Mapping[str, Tensor]) -> None:
+        """Send all of them.
+
+        Raises:
+            LostError: some worker has not got them.
+            EngineError: the server refuses.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave the server alone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """Weights that are sent, not written."""
+
+    copy: Callable[[], Mapping[str, Tensor]]
+    """The weights as they are; later updates leave them alone. Every process of the run calls it."""
+    sender: Sender
 
 
 class Handover:
-    """Writes the policy's weights, and has a server load them.
+    """Writes or copies the policy's weights, and has a server take them.
 
-    The folder of the last weights stays, so that a server that was lost is given the same ones again, though the
-    policy may have been changed since.
+    The folder or copy of the last weights stays, so that a server that was lost is given the same ones again, though
+    the policy may have been changed since.
 
     Attributes:
         adapter: a LoRA adapter is handed over instead of all weights.
@@ -38,7 +70,14 @@ class Handover:
     """
 
     def __init__(
-        self, root: Path, run: str, write: Callable[[Path], None], *, adapter: bool, share: Share
+        self,
+        root: Path,
+        run: str,
+        write: Callable[[Path], None],
+        *,
+        adapter: bool,
+        share: Share,
+        sending: Sending | None = None,
     ) -> None:
         """Nothing is written yet.
 
@@ -48,24 +87,30 @@ class Handover:
             write: writes weights into a new folder. Every process of the run calls it; the first one writes.
             adapter: what is written is a LoRA adapter.
             share: see `Share`.
+            sending: how weights are sent in place of being written; None: they are written.
         """
         self.root, self.run, self.adapter = root, run, adapter
-        self._write, self.share = write, share
+        self._write, self.share, self._sending = write, share, sending
         self._count = 0
         self._before: Parcel | None = None
         self.last: Parcel | None = None
 
     def pack(self, version: int) -> Parcel:
-        """Write the weights as they are.
+        """Write or copy the weights as they are.
 
         Raises:
             EngineError: the folder cannot be written.
         """
         self._count += 1
         label = f"{self.run}-{self._count}-version-{version}"
-        parcel = Parcel(label=label, folder=self.root / label)
+        folder = self.root / label
+        if self._sending is not None:
+            self._before = self.last = None  # a copy is as big as the model
+            self.last = Parcel(label=label, folder=folder, tensors=self._sending.copy())
+            return self.last
+        parcel = Parcel(label=label, folder=folder)
         try:
-            self._write(parcel.folder)
+            self._write(folder)
         except OSError as error:
             raise EngineError(
                 f"the weights for the vLLM server cannot be written to {self.root}: {error.strerror or error}; free "
@@ -90,6 +135,11 @@ class Handover:
             shutil.rmtree(self._before.folder, ignore_errors=True)
             self._before = None
 
+    def close(self) -> None:
+        """Leave the server alone."""
+        if self._sending is not None:
+            self._sending.sender.close()
+
     def held_by(self, client: Client) -> bool:
         """True when the server has the last weights.
 
@@ -105,7 +155,10 @@ class Handover:
         # What is still being sampled is of weights that nobody wants any more, and so are its keys and values.
         client.post("/pause?mode=abort&clear_cache=true")
         client.post("/start_weight_update")
-        client.post("/update_weights", {"update_info": {"folder": str(parcel.folder)}})
+        if self._sending is not None and parcel.tensors is not None:
+            self._sending.sender.send(client, parcel.tensors)
+        else:
+            client.post("/update_weights", {"update_info": {"folder": str(parcel.folder)}})
         client.post("/finish_weight_update", {"weight_version": parcel.label})
         client.post("/reset_prefix_cache")
         client.post("/resume")

@@ -1,17 +1,18 @@
-"""Runs inside a vLLM server: loads the weights that a trainer has written into a folder.
+"""Runs inside a vLLM server: loads the weights that a trainer has written into a folder, or sends.
 
 Imported by vLLM's workers alone (`--worker-extension-cls groupwise_vllm.Extension`), in an environment that has vLLM
-and not this package: so it imports nothing of ours, and its folder holds nothing else.
+and not this package: so it imports nothing of ours but the file beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from groupwise_wire import Receiver
 from safetensors import safe_open
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
@@ -30,25 +31,52 @@ BACKEND = "groupwise"
 
 @dataclass
 class Init(WeightTransferInitInfo):
-    """Nothing has to be agreed on beforehand."""
+    """How the group is joined in which weights are sent; for a folder nothing has to be agreed on beforehand."""
+
+    host: str
+    port: int
+    size: int
+    backend: str
+    seconds: float
 
 
 @dataclass
 class Update(WeightTransferUpdateInfo):
     """What one update is made from."""
 
-    folder: str
-    """Holds safetensors files under the names of a Hugging Face checkpoint."""
+    folder: str | None = None
+    """Holds safetensors files under the names of a Hugging Face checkpoint; None: they are sent."""
+    names: list[str] = field(default_factory=list)
+    shapes: list[list[int]] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
 
 
-class FolderEngine(WeightTransferEngine):
-    """Reads weights from a folder, by vLLM's own way from a checkpoint's names and shapes to its layers'."""
+class TrainerEngine(WeightTransferEngine):
+    """Takes weights from a folder or from the trainer's memory.
+
+    It is vLLM's own way from a checkpoint's names and shapes to its layers'.
+    """
 
     init_info_cls = Init
     update_info_cls = Update
 
+    receiver: Receiver | None = None
+    """This worker's end of the group in which weights are sent."""
+
     def init_transfer_engine(self, init_info: Init) -> None:
-        """Nothing to do."""
+        """Join the group of a trainer, and leave that of an earlier one."""
+        self.shutdown()
+        given = self.parallel_config
+        rank = 1 + given.data_parallel_index * given.world_size + given.rank
+        self.receiver = Receiver(
+            init_info.host,
+            init_info.port,
+            rank,
+            init_info.size,
+            init_info.backend,
+            init_info.seconds,
+            self.device,
+        )
 
     def start_weight_update(self) -> None:
         """Bring the layers back to the form in which a checkpoint is loaded."""
@@ -62,8 +90,17 @@ class FolderEngine(WeightTransferEngine):
 
     def receive_weights(self, update_info: Update) -> None:
         """See `update_weights`."""
+        if update_info.folder is not None:
+            given = _tensors(Path(update_info.folder))
+        elif self.receiver is not None:
+            told = update_info.names, update_info.shapes, update_info.dtypes
+            given = self.receiver.tensors(*told, self.device)
+        else:
+            raise RuntimeError("weights are to be sent, but no group was joined in which they are")
         with torch.no_grad():
-            self.model.load_weights(_tensors(Path(update_info.folder)))
+            self.model.load_weights(given)
+            for name, _ in given:
+                raise RuntimeError(f"{name} was sent, and the model took no more")
 
     def finish_weight_update(self) -> None:
         """Bring the layers into the form that computes.
@@ -79,7 +116,10 @@ class FolderEngine(WeightTransferEngine):
             method.process_weights_after_loading(head)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Leave the group, where one was joined."""
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            receiver.close()
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -95,7 +135,12 @@ def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class Extension:
-    """Makes vLLM import this file in its workers; adds nothing to them."""
+    """Makes vLLM import this file in its workers, and tells a trainer that it is there."""
+
+    def groupwise_transfers(self) -> list[str]:
+        """The ways by which this worker can be given weights."""
+        on_gpu = torch.cuda.is_available() and torch.distributed.is_nccl_available()
+        return ["folder", "gloo", *(["nccl"] if on_gpu else [])]
 
 
-WeightTransferEngineFactory.register_engine(BACKEND, FolderEngine)
+WeightTransferEngineFactory.register_engine(BACKEND, TrainerEngine)
