@@ -222,8 +222,15 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         Promise("DeepSpeed ZeRO-3 on two processes equals one; `make test-zero`", ("training/test_zero.py",)),
         Promise("two nodes, one killed", ("end_to_end/test_two_nodes.py",)),
         Promise(
-            "rollouts by a vLLM server",
-            ("end_to_end/test_vllm.py", "rollouts/vllm", "training/test_serving.py"),
+            "rollouts by a vLLM server, its weights by a folder or sent",
+            (
+                "end_to_end/test_vllm.py",
+                "rollouts/vllm",
+                "training/test_serving.py",
+                "training/test_transfer.py",
+            ),
+            (),
+            "sending over NCCL has never been run; the same code was, over gloo",
         ),
         Promise(
             "a batch ahead: its gain, its correction, exact when off",
