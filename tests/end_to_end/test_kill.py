@@ -165,6 +165,7 @@ def kill_and_compare(place: Path, variant: str, kills: int, seed: int) -> int:
     return runs
 
 
+@pytest.mark.long
 @pytest.mark.timeout(_SLOW)
 def test_a_run_killed_twice(tmp_path: Path) -> None:
     kill_and_compare(tmp_path, "half-used batches", kills=2, seed=1)

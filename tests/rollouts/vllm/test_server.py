@@ -37,6 +37,7 @@ def started(policy: Policy, tmp_path: Path) -> Iterator[tuple[VllmEngine, Starte
     engine.close()
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_is_started_again_with_the_last_weights(
     started: tuple[VllmEngine, Started],
 ) -> None:
