@@ -296,15 +296,25 @@ def row(promise: Promise, cases: Sequence[Case]) -> list[str]:
     return [promise.words, held, "; ".join(said)]
 
 
-def page(cases: Sequence[Case], *, commit: str) -> str:
+def begun(path: Path) -> str:
+    """What a report is called, when its tests were begun, and how many they were."""
+    suite = ElementTree.parse(path).getroot().find("testsuite")
+    told = {} if suite is None else suite.attrib
+    when = told.get("timestamp", "an unknown time")[:16].replace("T", " ")
+    return f"`{path.name}`, {when}, {int(told.get('tests', 0)):,} tests"
+
+
+def page(cases: Sequence[Case], *, commit: str, reports: Sequence[str] = ()) -> str:
     """The whole page."""
     counted = Counter(case.outcome for case in cases)
     lines = [
         "# What was promised, and what was seen",
         "",
-        "Written by `make acceptance` (`python -m benchmarks.acceptance`) from the reports of one run of the tests;",
-        "the tables that it links to were each written by the command that they name.",
+        "Written by `make acceptance` (`python -m benchmarks.acceptance`) from reports of the last runs of the",
+        "tests; the tables that it links to were each written by the command that they name.",
         "",
+        *(f"- {report}" for report in reports),
+        *([""] if reports else []),
         f"Source `{commit}`: {counted['passed']:,} tests passed, {counted['failed']:,} failed, "
         f"{counted['skipped']:,} were skipped.",
     ]
@@ -326,11 +336,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("reports", nargs="+", type=Path, help="JUnit reports")
-    cases = [case for path in parser.parse_args().reports for case in read_report(path)]
+    paths: list[Path] = parser.parse_args().reports
+    cases = [case for path in paths for case in read_report(path)]
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=facts.ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    PAGE.write_text(page(cases, commit=commit), encoding="utf-8")
+    PAGE.write_text(page(cases, commit=commit, reports=[begun(path) for path in paths]), encoding="utf-8")
     print(f"written: {PAGE.relative_to(facts.ROOT)}")
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import facts
-from benchmarks.acceptance import PROMISES, Case, Promise, page, read_report, row
+from benchmarks.acceptance import PROMISES, Case, Promise, begun, page, read_report, row
 
-REPORT = """<?xml version="1.0"?><testsuites><testsuite>
+REPORT = """<?xml version="1.0"?><testsuites><testsuite tests="4" timestamp="2026-11-30T07:18:30.89+00:00">
 <testcase classname="tests.rollouts.test_sampling" name="test_a[1]"/>
 <testcase classname="tests.rollouts.test_sampling" name="test_b"><failure message="x">y</failure></testcase>
 <testcase classname="tests.rollouts.vllm.test_engine" name="test_c"><skipped message="none here"/></testcase>
@@ -26,6 +26,7 @@ def test_a_report_is_read(tmp_path: Path) -> None:
         ("test_d", "failed"),
     ]
     assert read_report(tmp_path / "a.xml")[0].file == "tests/rollouts/test_sampling"
+    assert begun(tmp_path / "a.xml") == "`a.xml`, 2026-11-30 07:18, 4 tests"
 
 
 @pytest.mark.parametrize("text", [None, "", "not xml"])
@@ -76,6 +77,7 @@ def test_every_test_and_table_is_there() -> None:
             assert (facts.ROOT / "tests" / name).exists(), name
         assert promise.tests or promise.tables or promise.left, promise.words
     cases = [Case(f"tests/{name.removesuffix('.py')}", "t", "passed") for p in promises for name in p.tests]
-    text = page(cases, commit="abc1234")
+    text = page(cases, commit="abc1234", reports=["`a.xml`, today, 4 tests"])
+    assert "\n- `a.xml`, today, 4 tests\n\nSource" in text
     assert "Source `abc1234`" in text
     assert text.count("| yes |") == sum(bool(promise.tests) for promise in promises)
