@@ -102,10 +102,11 @@ def _git(*words: str) -> str:
 
 
 def environment(threads: int | None = None) -> dict[str, str]:
-    """What every side is started with: the same threads, which wait without spinning, and no hub."""
+    """What every side is started with: the same threads, waiting as `groupwise` lets them on an idle machine; no hub."""
     env = dict(os.environ)
     env |= {
         "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "10000",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": str(threads or machine()["cores"]),

@@ -70,7 +70,9 @@ def test_help_is_instant_since_nothing_heavy_is_imported() -> None:
 
 def test_python_m_groupwise_and_the_environment_of_torch() -> None:
     environment = {
-        k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "TOKENIZERS_PARALLELISM")
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")
     }
     done = subprocess.run(
         [sys.executable, "-m", "groupwise", "--version"], capture_output=True, text=True, env=environment
@@ -78,11 +80,21 @@ def test_python_m_groupwise_and_the_environment_of_torch() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("groupwise ")
     program = (
-        "import os; from groupwise.cli.main import run; run(['--version']);"
-        "print(os.environ['OMP_WAIT_POLICY'], os.environ['TOKENIZERS_PARALLELISM'])"
+        "import os, sys; from groupwise.cli.main import run;"
+        "os.getloadavg = lambda: (float(sys.argv[1]), 9, 9); os.cpu_count = lambda: 2; run(['--version']);"
+        "print(*(os.environ.get(k) for k in"
+        " ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT', 'TOKENIZERS_PARALLELISM')))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert done.stdout.splitlines()[-1] == "PASSIVE false"
+
+    def told(load: str, **chosen: str) -> str:
+        command = [sys.executable, "-c", program, load]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment | chosen)
+        return done.stdout.splitlines()[-1]
+
+    assert told("0.9") == "PASSIVE 10000 false"
+    assert told("1.0") == "PASSIVE None false"  # another program is at work
+    assert told("0.9", OMP_WAIT_POLICY="PASSIVE") == "PASSIVE None false"
+    assert told("0.9", GOMP_SPINCOUNT="7", TOKENIZERS_PARALLELISM="true") == "PASSIVE 7 true"
 
 
 def test_a_closed_pipe_is_quiet() -> None:
