@@ -102,7 +102,7 @@ def _git(*words: str) -> str:
 
 
 def environment(threads: int | None = None) -> dict[str, str]:
-    """What every side is started with: the same threads, waiting as `groupwise` lets them on an idle machine; no hub."""
+    """What every side is started with: the same threads, which wait as those of `groupwise` on an idle machine."""
     env = dict(os.environ)
     env |= {
         "OMP_WAIT_POLICY": "PASSIVE",
