@@ -70,7 +70,7 @@ def read_expression(words: Sequence[Token]) -> Node:
 
 def is_letters(word: str) -> bool:
     """True for a run of letters that is a product of variables, not a word of a language."""
-    return len(word) == 1 or (
+    return (len(word) == 1 and word.isascii()) or (
         len(word) <= 3
         and word.isalpha()
         and word.lower() not in _SMALL_WORDS
@@ -183,6 +183,8 @@ class _Reader:
                 node = _factorial(node)
             elif self.take("sign", "%"):
                 node = product(node, number(Fraction(1, 100)))
+            elif self.take("command", "permille"):
+                node = product(node, number(Fraction(1, 1000)))
             elif self.next_is("sign", "^") and self.next_is("command", "circ", ahead=1):
                 self.at += 2
                 node = product(node, number(Fraction(1, 180)), constant("pi"))
