@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 
+from groupwise.rewards.completions import without_reasoning
 from groupwise.rewards.mathematics.moments import STARTS_LIKE_A_DATE
 from groupwise.rewards.mathematics.nodes import UnreadableError
 from groupwise.rewards.mathematics.prose import leading_answer, line_at, math_as_text, starts_like_an_answer
@@ -29,13 +30,6 @@ MAX_READ = 50_000
 """Characters, from the end, in which an answer is looked for once the reasoning is left out."""
 
 
-_THINKING = re.compile(
-    r"""<\s?(?P<tag>/?\s?(?:seed:)?(?:think|thinking|thought|thoughts|reasoning|scratchpad|analysis))\b[^<>\n]{0,60}>
-      | \[(?P<square>/?THINK)\] | ◁(?P<arrow>/?think)▷
-      | <\|(?P<spelled>(?:begin|end)_of_(?:thought|thinking))\|> | <\|channel\|>(?P<channel>analysis|final)\b""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""Where reasoning begins and ends, in the marks of the models that think aloud."""
 _STRUCK = re.compile(r"~~[^~\n]{1,200}~~|<(s|del|strike)>[^<>\n]{0,200}</\1>|\\sout\{[^{}\n]{0,100}\}")
 _CALCULATED = re.compile(r"<<[^<>\n]{0,100}>>")
 _RAISED = re.compile(r"<sup>([^<>\n]{1,20})</sup>", re.IGNORECASE)
@@ -148,7 +142,9 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
     Raises:
         UnreadableError: there is none, or it was taken back; says why.
     """
-    text = _without_reasoning(characters(completion).replace("\r\n", "\n"))
+    text = without_reasoning(characters(completion).replace("\r\n", "\n"))
+    if text is None:
+        raise UnreadableError("the reasoning was never closed")
     text = _STRUCK.sub(" ", _CALCULATED.sub("", text))
     text = _EMPHASIS.sub(r"\2", _HTML.sub("", _RAISED.sub(r"^{\1}", text)))
     text = _PARTS.sub(lambda m: f"{m[1]} {_PART_OF[m[2].lower()]}", _PICTURES.sub("", text))
@@ -187,21 +183,6 @@ def gold_answer(text: str) -> str:
         if starts_like_an_answer(text[match.end() : match.end() + 40]):
             stated = leading_answer(line_at(text, match.end()))
     return text if stated is None else stated
-
-
-def _without_reasoning(text: str) -> str:
-    opened, close_at = None, None
-    for match in _THINKING.finditer(text):
-        mark = next(filter(None, match.groups())).lower().replace(" ", "")
-        name = mark.lstrip("/").removeprefix("begin_").removeprefix("end_").replace("final", "analysis")
-        if mark.startswith(("/", "end_", "final")):
-            if opened in (None, name):
-                close_at, opened = match.end(), None
-        elif opened is None:
-            opened = name
-    if opened is not None:
-        raise UnreadableError("the reasoning was never closed")
-    return text if close_at is None else text[close_at:].removeprefix("<|message|>")
 
 
 def _tagged(text: str) -> str | None:
