@@ -17,8 +17,8 @@ def extract_code(completion: str) -> str:
 
     In this order:
 
-    1. Reasoning, up to the last `</think>` and the like, is left out, and one that is never closed leaves nothing; within `<answer>` and `</answer>`, where both are there and
-       hold something, the last such part alone is read.
+    1. Reasoning, up to the last `</think>` and the like, is left out, and one that is never closed leaves nothing;
+       within `<answer>` and `</answer>`, where both are there and hold something, the last such part alone is read.
     2. The last fenced block that is marked `python` or `py`, else the last one without a mark. A fence is three or
        more backticks or tildes at the start of a line; with its mark it may also end one. Blocks of other languages
        are no programs.
