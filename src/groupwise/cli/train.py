@@ -217,6 +217,10 @@ def ending(run: Run, result: Result) -> list[str]:
     told = [*result.series("advantage/mean"), *result.series("advantage/std")]
     if told and not any(told):
         lines.append("learned          nothing from rewards: every advantage was 0, in every step")
+    elif result.metrics and not result.series("reward/mean"):
+        lines.append(
+            "learned          nothing: no rollout had a reward, as when the right answers are null or cannot be read"
+        )
     lines.append(f"run folder       {run.folder.shown}")
     config = run.config.run
     tries = [f"{command()} report {run.folder.shown}"]
