@@ -5,13 +5,11 @@ The processes are forked from one that has imported everything, so that a life o
 often; `make proof` asks for 200. Moments are shares of how long a run takes on the machine.
 """
 
-import multiprocessing
 import os
 import random
 import signal
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,8 @@ import torch
 from groupwise.checkpoint.save import saved_checkpoints
 from groupwise.records.health_file import read_findings
 from tests.end_to_end.interrupted import HELD_OUT, ROWS, differing, left_behind, restless, tree
+from tests.nursery import nursery
 
-_PRELOADED = ["groupwise.training.start", "peft", "transformers.models.llama.modeling_llama", "torch.optim"]
 _KILLS = int(os.environ.get("GROUPWISE_KILLS", "30"))
 _SLOW = 1800 + 60 * _KILLS  # seconds; only what hangs takes so long
 _SHORTEST = 5  # lives that end before anything happened are of no use beyond so many
@@ -112,14 +110,6 @@ def _die_at(event: int) -> None:
 
     for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
         setattr(os, name, deadly(getattr(os, name)))
-
-
-@cache
-def nursery() -> Any:
-    """Where processes are forked from."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
-    return context
 
 
 def _nothing() -> None:

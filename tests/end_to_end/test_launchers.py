@@ -15,8 +15,8 @@ import yaml
 
 from groupwise.records.metrics_file import read_metrics
 from tests.end_to_end.interrupted import ROWS, tree
-from tests.end_to_end.test_kill import nursery
 from tests.end_to_end.test_signals import command
+from tests.nursery import nursery
 from tests.training.test_distributed import same_metrics, same_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-_PRELOADED = [
-    "groupwise.training.start",
-    "groupwise.model.lora",
-    "peft",
-    "transformers.models.llama.modeling_llama",
-    "torch.optim",
-    "torch.distributed.fsdp",
-]
+from tests.nursery import nursery
+
 ROWS = [
     {"prompt": text}
     for text in (
@@ -34,14 +26,6 @@ ROWS = [
         "Answer briefly.",
     )
 ]
-
-
-@cache
-def nursery() -> Any:
-    """Where processes are forked from."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
-    return context
 
 
 def tree(folder: Path, **sections: Any) -> dict[str, Any]:
