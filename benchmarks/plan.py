@@ -183,7 +183,7 @@ def tree_of(point: Point, folder: Path) -> dict[str, Any]:
     if point.model == "other":
         from groupwise.model.tiny import write_tiny
 
-        name = str(write_tiny(folder / "model", **OTHER))  # type: ignore[arg-type]
+        name = str(write_tiny(folder / "model", **OTHER))
     case = point.case
     return {
         "model": {"name": name, "device": "cpu", "precision": "float32"} | point.tree.get("model", {}),

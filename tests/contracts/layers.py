@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.contracts.sources import parsed
+
 EVERYTHING = frozenset(
     {
         "records",
@@ -108,7 +110,7 @@ def layer_faults(source: Path) -> list[str]:
         if room not in MAY_IMPORT:
             faults.append(f"{place}: {room} is not a room of the house")
             continue
-        for found in imports(ast.parse(path.read_text(encoding="utf-8")), package):
+        for found in imports(parsed(path.read_text(encoding="utf-8")), package):
             faults += [
                 f"{place}:{found.line}: {sentence}" for sentence in _faults(place, room, found, source.name)
             ]

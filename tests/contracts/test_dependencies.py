@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 import tomllib
@@ -11,6 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from tests.contracts.layers import imports
+from tests.contracts.sources import parsed
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -26,7 +26,7 @@ def top_level_imports() -> set[str]:
     found: set[str] = set()
     for path in sorted((ROOT / "src").rglob("*.py")):
         if "starter" not in path.parts:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = parsed(path.read_text(encoding="utf-8"))
             found |= {each.module.partition(".")[0] for each in imports(tree, "groupwise")}
     return found - set(sys.stdlib_module_names) - {"groupwise", "__future__"}
 

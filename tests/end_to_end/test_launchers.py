@@ -163,7 +163,7 @@ def test_sigterm_to_the_launcher_saves_the_run_and_it_goes_on(one: Path, tmp_pat
     assert said.count("goes on from there") == 1, said
     assert processes_in(place) == []
     assert len(read_metrics(place / "run" / "metrics.jsonl")) == 2
-    done(place, "groupwise", "train", "--resume", "run", "--processes", "2")
+    alone(place, "train", "--resume", "run")
     same_metrics(place / "run", one)
     same_model(place / "run", one)
 

@@ -65,7 +65,7 @@ def reused(engine: InProcessEngine) -> int:
 
 
 def assert_same(found: tuple[Tensor, list[Tensor]], right: tuple[Tensor, list[Tensor]]) -> None:
-    assert (found[0] - right[0]).abs().max() < 1e-5
+    assert (found[0] - right[0]).abs().max() < 2e-5
     assert len(found[1]) == len(right[1]) > 5
     for mine, plain in zip(found[1], right[1], strict=True):
         assert (mine - plain).abs().max() <= 2e-5 * plain.abs().max() + 1e-7
@@ -184,7 +184,7 @@ def test_an_evaluation_in_between_takes_nothing_away(policy: Policy, cut: bool) 
         evaluate()
         asked = families(prompts, groups)
         found = gradient(engine, asked, reuse=True)
-        assert reused(engine) == unique_tokens(asked)
+        assert reused(engine) == len(PackedFamilies(asked, policy.device, torch.float32).token_ids_S) > 200
         evaluate()
         assert_same(found, gradient(engine, asked, reuse=False))
 

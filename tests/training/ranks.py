@@ -28,6 +28,10 @@ ROWS = [
 ]
 
 
+STEPS = 3
+"""Of each run: the third ends an epoch, with the one prompt that is left."""
+
+
 def tree(folder: Path, **sections: Any) -> dict[str, Any]:
     """Three groups of ragged responses a step, in micro-batches of three rollouts and two updates."""
     base: dict[str, Any] = {
@@ -40,7 +44,7 @@ def tree(folder: Path, **sections: Any) -> dict[str, Any]:
         },
         "objective": {"kl": {"beta": 0.05}},
         "training": {
-            "steps": 5,
+            "steps": STEPS,
             "learning_rate": 1e-3,
             "mini_batches": 2,
             "micro_batch_rollouts": 3,

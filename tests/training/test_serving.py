@@ -24,6 +24,7 @@ from groupwise.training.loop import train
 from groupwise.training.serving import _remove_left_behind, engine_of, write_base
 from groupwise.training.setup import Run
 from tests.rollouts.vllm.stub import alone, interpreter, running
+from tests.training.ranks import STEPS
 from tests.training.test_distributed import same_metrics, trained
 
 
@@ -88,7 +89,7 @@ def test_two_processes_share_a_server(tmp_path: Path, strategy: str) -> None:
         one = trained(tmp_path / "one", 1, rollout=settings)
         stub.faults()
         two = trained(tmp_path / "two", 2, rollout=settings, distributed={"strategy": strategy})
-        assert stub.told["paths"].count("/finish_weight_update") == 1 + 5
+        assert stub.told["paths"].count("/finish_weight_update") == 1 + STEPS
     same_metrics(two, one)
 
 
