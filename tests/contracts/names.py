@@ -21,10 +21,6 @@ EXCEPTIONS: dict[str, str] = {
             "finish_weight_update",
         )
     },
-    **{
-        f"rewards/sandbox/inside/tests.py:{name}": "called by ast.NodeTransformer"
-        for name in ("visit_Assert", "visit_If", "visit_ImportFrom")
-    },
     "rewards/sandbox/inside/stand_in.py:parametrize": "stands in for pytest's, and is called by tests of a row",
     "workbench/starter/reward.py:brief": "a reward to start from",
     "records/metrics_file.py:comparable": "what two runs are compared by; beside the names that it leaves out",
