@@ -130,13 +130,6 @@ def _on_two_machines(place: Path, *settings: str) -> None:
     assert [node.wait(timeout=280) for node in nodes] == [0, 0]
 
 
-@pytest.mark.long  # its README's commands run it
-def test_the_median_by_its_own_test() -> None:
-    folder = ROOT / "examples" / "custom_advantage"
-    words = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-c", os.devnull, "--rootdir", str(folder)]
-    subprocess.run([*words, str(folder)], check=True, cwd=folder)
-
-
 @pytest.mark.parametrize("name", ["first_run", "dpo", "custom_reward"])
 def test_the_script_beside_the_data_writes_it_again(name: str, tmp_path: Path) -> None:
     folder = ROOT / "examples" / name
