@@ -1,4 +1,4 @@
-"""PPO with a critic and ReMax as whole runs of the tiny model. That they learn is seen in benchmarks/test_presets.py."""
+"""PPO with a critic and ReMax as whole runs of the tiny model; benchmarks/test_presets.py sees that they learn."""
 
 from __future__ import annotations
 
