@@ -22,6 +22,11 @@ PLAYED: dict[str, dict[str, Any]] = {
     "two passes, KL in the loss": {},
     "KL in the reward": {"objective": {"preset": "rloo", "kl": {"beta": 0.05}}},
     **KINDS,
+    # So many that some are left in every step.
+    "recipes": {
+        **KINDS["recipes"],
+        "objective": {**KINDS["recipes"]["objective"], "filter": {"max_tokens": 7}},
+    },
     "products in bfloat16": {"model": {"name": "tiny", "precision": "bfloat16"}},
     "rewards with a memory": {
         "rewards": [
