@@ -11,6 +11,7 @@ A number before a proper fraction is a mixed number. Two numbers side by side ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -353,7 +354,7 @@ class _Reader:
         if name in _LISTED:
             if not self.take("sign", "("):
                 raise UnreadableError(f"{name} has no bracket")
-            return function(name, *self.arguments(")"))
+            return _of_whole_numbers(name, self.arguments(")"))
         if name == "sqrt":
             return self.root()
         base: Node | None = None
@@ -416,6 +417,15 @@ def _factorial(node: Node) -> Node:
             result *= i
         return number(result)
     return function("factorial", node)
+
+
+def _of_whole_numbers(name: str, parts: list[Node]) -> Node:
+    """A greatest common divisor or the like; computed where all it is taken of are whole numbers."""
+    values = [part.value for part in parts]
+    if name in ("gcd", "lcm") and all(value is not None and value.denominator == 1 for value in values):
+        whole = [int(value) for value in values if value is not None]
+        return number(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
+    return function(name, *parts)
 
 
 def _apply(name: str, node: Node, base: Node | None) -> Node:

@@ -30,6 +30,7 @@ MAX_READ = 50_000
 """Characters, from the end, in which an answer is looked for once the reasoning is left out."""
 
 
+_TURN_END = re.compile(r"(?:\s?(?:<\|[a-z_]{1,30}\|>|</s>|<eos>|<end_of_turn>)){1,3}$", re.IGNORECASE)
 _STRUCK = re.compile(r"~~[^~\n]{1,200}~~|<(s|del|strike)>[^<>\n]{0,200}</\1>|\\sout\{[^{}\n]{0,100}\}")
 _CALCULATED = re.compile(r"<<[^<>\n]{0,100}>>")
 _RAISED = re.compile(r"<sup>([^<>\n]{1,20})</sup>", re.IGNORECASE)
@@ -145,7 +146,7 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
     text = without_reasoning(characters(completion).replace("\r\n", "\n"))
     if text is None:
         raise UnreadableError("the reasoning was never closed")
-    text = _STRUCK.sub(" ", _CALCULATED.sub("", text))
+    text = _STRUCK.sub(" ", _CALCULATED.sub("", _TURN_END.sub("", text.rstrip())))
     text = _EMPHASIS.sub(r"\2", _HTML.sub("", _RAISED.sub(r"^{\1}", text)))
     text = _PARTS.sub(lambda m: f"{m[1]} {_PART_OF[m[2].lower()]}", _PICTURES.sub("", text))
     tagged = _tagged(text)
@@ -224,7 +225,7 @@ def _latest(text: str, kind: str) -> Found | None:
     box_at = boxes[-1][0] if boxes else -1
     marker = _marked(text, box_at)
     marker_at = marker[0] if marker else -1
-    stated = _stated(text, max(box_at, marker_at), kind)
+    stated = _stated(text, max(box_at, boxes[-1][2] if boxes else -1, marker_at), kind)
     if stated is not None:
         start, answer, corrects = stated
         before: list[tuple[int, str]] = []
@@ -370,8 +371,12 @@ def _stated(text: str, after: int, kind: str) -> tuple[int, str, bool] | None:
         if _BOX.match(rest.lstrip(" $*")) or _MARKER.match(rest):
             continue
         line = line_at(text, begin)
-        if not line.strip("*_ $"):
-            line = line_at(text, begin + len(line) + 1)
+        if text[begin - 1] == "\n":
+            line = re.sub(r"^\s*[-*\u2022]\s+(?=\S)", "", line)
+        for _ in range(2):
+            if not line.strip("*_ $"):
+                begin += len(line) + 1
+                line = re.sub(r"^\s*[-*\u2022]\s+(?=\S)", "", line_at(text, begin))
         answer = _said(line, kind)
         if answer is None:
             continue

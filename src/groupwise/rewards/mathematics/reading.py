@@ -106,6 +106,15 @@ _LARGE = {
 }
 _SCALED = re.compile(rf"((?:[€£$]\s?)?[-+]?\d[\d.,]{{0,30}})\s?({'|'.join(_LARGE)})\.?(\s[A-Za-z]{{2,20}})?")
 _DOZENS = re.compile(r"([^\s].{0,30}?) dozens?(?: (?:of )?[a-z ]{1,30})?", re.IGNORECASE)
+_FOR_ALL = re.compile(
+    r"(?:[,;]\s*|\s+(?=\())(?:\\text\s?\{[^{}]{0,20}\}\s*)?\(?\b[a-z]\s*\\in\s*(?:\\mathbb\s?\{?\s?)[ZNRQ]\s?\}?\)?$"
+)
+_ASIDE = re.compile(
+    r"(?<=\d)\s\((?!or\b|not\b|base\b|mod\b|wrong|incorrect|maybe|perhaps)[A-Za-z -]{2,40}\)$"
+)
+_NAMED = re.compile(
+    r"^(?:the\s)?(?:final\s|correct\s)?(?:answer|ans|result)(?:\sis)?\s?[:=]?\s(?=\S)", re.IGNORECASE
+)
 _BASE = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
 _IN_BASE = re.compile(
     r"\(?([0-9A-Za-z]{1,60})\)?\s*(?:_\s*\{?\s*(?:\\text\s?\{\s*)?|,?\s\(?(?:in\s)?base[\s-])(\d{1,2}|[a-z]{3,7})[\s})]*"
@@ -208,6 +217,8 @@ def _respelled(text: str) -> str:
         return r"\emptyset"
     alone = re.fullmatch(r"\\text\s*\{([^{}]*\d[^{}]*)\}", text)
     text = _OVER.sub(_divided, text if alone is None else alone[1].strip())
+    text = _NAMED.sub("", _ASIDE.sub("", _FOR_ALL.sub("", text)))
+    text = re.sub(r"^([(\[].*[)\]])\s?\^\s?\{?\s?(?:T|\\top|\\intercal)\s?\}?$", r"\1", text)  # a column
     bare = _BARE_OVER.fullmatch(text)
     text = text if bare is None else _divided(bare)
     text = re.sub(r"^(\d+) to (\d+)$", r"\1:\2", text)

@@ -153,6 +153,7 @@ _FONTS = vocabulary(
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 _FONT = re.compile(r"\\text\s*\{")
 _SMALL_FRACTION = re.compile("([⁰¹²³⁴-⁹]+)[/⁄]([₀-₉]+)")
+_ESCAPED = re.compile(r"(?<!\\)\\([%$#&])")
 _DEGREE = re.compile(r"(?<=[\d)])\s?\^\s?(?:\{\s*)?(?:\\text\s?\{\s*[oO°]\s*\}|[oO])(?:\s*\})?(?![A-Za-z])")
 _FRACTION_OF_UNITS = re.compile(
     r"\\frac\s*\{\s*\\text\s*\{([^{}]{1,30})\}\s*\}\s*\{\s*\\text\s*\{([^{}]{1,30})\}((?:\^\{?\d\}?)?)\s*\}"
@@ -177,7 +178,7 @@ def spell(text: str) -> str:
     if "\\" in text:
         text = text.replace(r"\left.", "").replace(r"\right.", "")
         text = text.replace(r"\!", "").replace(r"\/", "").replace(r"\,", "\u00a0").replace("{,}", ",")
-        text = text.replace(r"\%", "%").replace(r"\$", "$").replace(r"\#", "#").replace(r"\&", "&")
+        text = _ESCAPED.sub(r"\1", text)
         text = text.replace(r"\|", "|").replace(r"\degree", r"^\circ ").replace(r"^{\circ}", r"^\circ ")
         text = text.replace(r"^{ \circ }", r"^\circ ").replace(r"\textdegree", r"^\circ ")
         text = _SPACES.sub(" ", text)

@@ -261,15 +261,17 @@ def _items(words: Sequence[Token]) -> tuple[Shape, ...]:
     return tuple(shape_of(part) for part in parts)
 
 
-_LINES = frozenset({"cases", "aligned", "align", "gathered", "split"})
+_LINES = frozenset({"cases", "aligned", "align", "gathered", "split", "equation"})
 
 
 def _lines(words: Sequence[Token]) -> Shape | None:
     r"""What the lines of an environment that is no matrix say together, `\begin{cases} x=1 \\ y=2 \end{cases}`."""
-    if len(words) < 9 or words[2].text not in _LINES or [w.text for w in words[-4:-3]] != ["end"]:
+    ends = [i for i, w in enumerate(words) if w.kind == "command" and w.text == "end"]
+    if len(words) < 9 or words[2].text not in _LINES or len(ends) != 1:
         return None
-    start = 5 if words[3].text == "*" else 4
-    end = len(words) - 4
+    start, end = 5 if words[3].text == "*" else 4, ends[0]
+    if len(words) != end + start:
+        return None
     inside = [w for w in words[start:end] if not (w.kind == "sign" and w.text == "&")]
     if any(w.kind == "command" and w.text in ("begin", "end") for w in inside) or not inside:
         raise UnreadableError("the environment is no matrix")

@@ -51,6 +51,11 @@ _FIGURES = re.compile(
     "(?<![^\\W\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3])(?<![.,/^])\\d[\\d.,'\xa0_/:]*|[½¼¾⅐-⅞]|√\\S"
 )
 """Digits behind no letter, but for the letters of scripts that are written without spaces."""
+_SAID_OF_IT = re.compile(
+    r"^(?!(?:yes|no|true|false)\b)\w['\w]*[\s,].*?\b(?:is|are|so|therefore|thus|hence)\s+([^\W\d_]{2,30})\W{0,4}$|^it's\s+([^\W\d_]{2,30})\W{0,4}$",
+    re.IGNORECASE,
+)
+"""What a sentence says of its subject in one word, `The claim is true.`"""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -84,6 +89,8 @@ def unstated(text: str, *, kind: str, prompt: str | None, tagged: bool) -> Found
     lines = [line.strip() for line in stripped.split("\n") if line.strip(" $\\[]-=_*~`#>|")]
     if _CODE.search(stripped) and len(lines) <= 1:
         raise UnreadableError("it is code, and code is never run")
+    if kind == "words" and lines and (said := _SAID_OF_IT.search(lines[-1])) is not None:
+        return Found(said[1] or said[2], "whole")
     if len(lines) <= 1 or tagged or r"\begin{" in stripped:
         whole = _bare(stripped, kind)
         if whole is not None:
@@ -128,7 +135,7 @@ def _bare(text: str, kind: str) -> str | None:
         flags=re.IGNORECASE,
     )
     if kind == "value":
-        text = re.sub(r"^A:\s+(?=\S)", "", text)
+        text = re.sub(r"^(?:A:|\([a-h]\))\s+(?=\S)", "", text)
     plain = math_as_text(text).strip().strip("*_` ")
     if not plain or plain.endswith("?"):
         return None
