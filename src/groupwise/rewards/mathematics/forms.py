@@ -153,8 +153,9 @@ def _around(relation: Relation) -> Shape | None:
         return None
     inside = size.node.parts[0]
     middle = Fraction(0)
-    if inside.kind == "sum" and len(inside.parts) == 2 and inside.parts[1].value is not None:
-        inside, middle = inside.parts[0], -inside.parts[1].value
+    shift = inside.parts[1].value if inside.kind == "sum" and len(inside.parts) == 2 else None
+    if shift is not None:
+        inside, middle = inside.parts[0], -shift
     if inside.kind != "symbol" or sign not in ("<", r"\le", ">", r"\ge"):
         return None
     low, high = Value(number(middle - radius)), Value(number(middle + radius))
