@@ -263,7 +263,7 @@ def _same_based(gold: Node, said: Node) -> bool:
         return gold.key == said.key
     bare = said if gold.kind == "based" else gold
     written = (gold if gold.kind == "based" else said).name.split("_")[0]
-    return bare.value is not None and bare.value == int(written)
+    return bare.value is not None and written.isdigit() and bare.value == int(written)
 
 
 def _same_relation(gold: Relation, said: Shape, values: Values) -> bool:
