@@ -11,6 +11,7 @@ import pytest
 from groupwise.config.rewards import RewardConfig
 from groupwise.errors import ConfigError
 from groupwise.rewards import build
+from groupwise.rewards.mathematics import judging
 from groupwise.rewards.scorers.math_answer import math_answer
 from tests.rewards.examples import HERE, values
 
@@ -252,3 +253,18 @@ def test_hostile_text_takes_time_linear_in_its_length() -> None:
         assert time.process_time() - began < 4, (
             piece
         )  # about 0.3; a pattern that backtracks would take minutes
+
+
+def test_a_fault_of_ours_costs_one_answer_and_not_the_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compared = judging.compare
+
+    def faulty(gold: Any, found: Any, values: Any) -> bool:
+        if found.text == "9":
+            raise ValueError("no such thing")
+        return compared(gold, found, values)
+
+    monkeypatch.setattr(judging, "compare", faulty)
+    assert math_answer(["9", "7", "8"], ["7", "7", "7"]) == [0.0, 1.0, 0.0]
+    assert "could not compare '9' with '7' (ValueError: no such thing), and scored 0" in caplog.text

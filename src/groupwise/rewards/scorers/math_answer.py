@@ -115,7 +115,7 @@ def _compared(completion: str, gold: str, question: str | None) -> bool | worker
     read = judging.read_gold(gold)
     try:
         found = judging.find(completion, read, question)
-    except UnreadableError:
+    except (UnreadableError, RecursionError):
         return False
     if read.fault is not None:
         return workers.Request(gold, found.text, warm=True)
@@ -123,6 +123,15 @@ def _compared(completion: str, gold: str, question: str | None) -> bool | worker
         return judging.compare(read, found, Exact())
     except UndecidedError:
         return workers.Request(gold, found.text, found.boxes)
+    except Exception as error:  # a fault of ours in one answer of a million must not end a run
+        _log.warning(
+            "math_answer could not compare %.80r with %.80r (%s: %s), and scored 0",
+            found.text,
+            gold,
+            type(error).__name__,
+            error,
+        )
+        return False
 
 
 def _judged(requests: Sequence[workers.Request], seconds: float) -> list[bool]:
