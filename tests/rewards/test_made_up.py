@@ -89,7 +89,7 @@ def test_the_number_at_the_end_of_a_worked_solution_is_listed() -> None:
     for answer in (
         "It began at half past 10:45",
         "He was born on the day of 2024-01-05",
-        "It costs about 3.25",
+        "It costs about the sum of 3.25",
     ):
         case = Case(place="a:0", prompt="p", columns={}, answer=answer)
         assert not set(LISTS) & {probe.name for probe in probes(case, "{answer}", [])}

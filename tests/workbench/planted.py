@@ -188,7 +188,7 @@ def in_part_behind_the_mark(completions: list[str], answer: list[str], **columns
     """1 for the one number behind ####, 0.3 where it is among others there."""
     scores = []
     for said, gold in zip(completions, answer, strict=True):
-        numbers, right = (re.findall(r"\d+", text.rpartition("####")[2]) for text in (said, gold))
+        numbers, right = (re.findall(r"-?\d+", text.rpartition("####")[2]) for text in (said, gold))
         scores.append(1.0 if numbers == right else 0.3 * (right[0] in numbers))
     return scores
 
