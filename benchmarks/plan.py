@@ -12,6 +12,7 @@ its largest resident memory over two steps, after which the optimiser has its av
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
@@ -183,7 +184,7 @@ def tree_of(point: Point, folder: Path) -> dict[str, Any]:
     if point.model == "other":
         from groupwise.model.tiny import write_tiny
 
-        name = str(write_tiny(folder / "model", **OTHER))  # type: ignore[arg-type]
+        name = str(write_tiny(folder / "model", **OTHER))
     case = point.case
     return {
         "model": {"name": name, "device": "cpu", "precision": "float32"} | point.tree.get("model", {}),
@@ -199,6 +200,7 @@ def tree_of(point: Point, folder: Path) -> dict[str, Any]:
     } | ({"lora": point.tree["lora"]} if "lora" in point.tree else {})
 
 
+@functools.cache
 def phase(name: str) -> tuple[str, float]:
     """The worst phase of a point by the formulas alone, and its bytes."""
     from groupwise.config import load

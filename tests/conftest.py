@@ -22,6 +22,7 @@ import pytest
 
 if TYPE_CHECKING:
     from groupwise.model.load import Policy
+    from tests.report.browser import Tab
 
 
 # Workers of pytest-xdist ignore Ctrl-C, and so would every process that a test starts to press it in.
@@ -71,6 +72,17 @@ def build_policy() -> Callable[..., Policy]:
 def policy() -> Policy:
     """A policy of random weights, of this test alone."""
     return _build_policy()
+
+
+@pytest.fixture(scope="session")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A tab of headless Chromium."""
+    from tests.report.browser import browser, find_browser
+
+    if find_browser() is None:
+        pytest.skip("no Chromium here: install the package chromium, or name one in GROUPWISE_CHROMIUM")
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """Our losses against the installed TRL's, in a process of its own, since TRL warns when it is imported."""
 
 import importlib.util
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -34,16 +36,19 @@ def test_every_case_is_as_it_says() -> None:
     assert done.stdout.count("| equal |") >= 14
 
 
-def test_the_written_results_are_of_all_cases_and_as_expected() -> None:
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program as a module."""
     spec = importlib.util.spec_from_file_location("compare_with_trl", FOLDER / "compare.py")
     assert spec is not None
     assert spec.loader is not None
-    compare = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = compare  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(compare)
-    finally:
-        del sys.modules[spec.name]
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_written_results_are_of_all_cases_and_as_expected(compare: ModuleType) -> None:
     text = (FOLDER / "RESULTS.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [case.name for case in compare.CASES]
@@ -54,10 +59,12 @@ def test_the_written_results_are_of_all_cases_and_as_expected() -> None:
         assert (max(loss_gap, gradient_gap) <= 1e-8) == (case.differs is None)
 
 
-def test_without_trl_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['trl'] = None; import compare; sys.exit(compare.main([]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=FOLDER
-    )
-    assert done.returncode == 2
-    assert done.stdout.startswith("TRL is not installed")
+def test_without_trl_it_says_what_to_install(
+    compare: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    monkeypatch.setattr(
+        logging, "disable", lambda level: None
+    )  # for the process, of which there are more tests
+    assert compare.main([]) == 2
+    assert capsys.readouterr().out.startswith("TRL is not installed")

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from benchmarks import presets as benchmark
 from groupwise.config import presets
 from groupwise.workbench.smoke import Smoke
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("presets_for_test", ROOT / "benchmarks" / "presets.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", presets.names())
-def test_each_preset_raises_the_reward_of_the_smoke_task(benchmark: ModuleType, name: str) -> None:
+def test_each_preset_raises_the_reward_of_the_smoke_task(name: str) -> None:
     smoke = benchmark.run(name, 0)
     assert smoke.last - smoke.first > benchmark.LEAST, smoke.sentence
 
 
-def test_a_line_of_the_table_by_hand(benchmark: ModuleType) -> None:
+def test_a_line_of_the_table_by_hand() -> None:
     # Quarters of four steps are one step each: 0.1 and 0.9, 0.3 and 0.7: means 0.2 and 0.8; rises 0.8 and 0.4.
     runs = [
         Smoke(rewards=[0.1, 0.0, 0.0, 0.9], seconds=2.0),

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from benchmarks import recipes as benchmark
 from groupwise.config import load
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recipes_for_test", ROOT / "benchmarks" / "recipes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_curves_by_hand(benchmark: ModuleType) -> None:
+def test_curves_by_hand() -> None:
     lines = [
         {"eval/pass@1": 0.0},
         {"tokens/generated": 100.0},
@@ -41,7 +28,7 @@ def test_curves_by_hand(benchmark: ModuleType) -> None:
     assert benchmark.area(curve, 400) == pytest.approx(0.4)  # a straight line from 0 to 0.8
 
 
-def test_the_table_and_its_sentence_by_hand(benchmark: ModuleType) -> None:
+def test_the_table_and_its_sentence_by_hand() -> None:
     plain = [(0.0, 0.0), (400.0, 0.8)]
     fast, slow = [(0.0, 0.0), (200.0, 0.8), (400.0, 0.8)], [(0.0, 0.0), (400.0, 0.4)]
     curves = {"plain": [plain, plain], "fast": [fast, fast], "slow": [slow, slow]}
@@ -59,7 +46,7 @@ def test_the_table_and_its_sentence_by_hand(benchmark: ModuleType) -> None:
     assert benchmark.verdict(mixed) == "Other is within noise of plain sampling."
 
 
-def test_the_task_and_its_arms(benchmark: ModuleType, tmp_path: Path) -> None:
+def test_the_task_and_its_arms(tmp_path: Path) -> None:
     assert benchmark.passes(["abc1", "ab1", "abcd"], [3, 3, 3], [True, True, False]) == [1.0, 0.0, 0.0]
     train, held_out = benchmark.rows(False), benchmark.rows(True)
     assert sum(not row["possible"] for row in train) == len(train) / 4

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from groupwise.records.metrics_file import METRICS
+from tests.contracts.sources import parsed
 
 FILES = (
     "README.md",
@@ -26,7 +27,7 @@ def docstring_faults(source: Path) -> list[str]:
     faults: list[str] = []
     for path in sorted(source.rglob("*.py")):
         place = path.relative_to(source)
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path.read_text(encoding="utf-8"))
         if not ast.get_docstring(tree):
             faults.append(f"{place}:1: the module says nothing of itself")
         faults += [f"{place}:{node.lineno}: {node.name} has no docstring" for node in _public(tree.body)]
@@ -92,7 +93,7 @@ def metric_names(source: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted(source.rglob("*.py")):
         place = path.relative_to(source)
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        nodes = list(ast.walk(parsed(path.read_text(encoding="utf-8"))))
         pieces = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
         for node in nodes:
             text = None
@@ -111,7 +112,7 @@ def unread_settings(source: Path, keys: list[str]) -> list[str]:
     """Settings whose name is read as an attribute nowhere outside the sections that declare them."""
     read: set[str] = set()
     for path in sorted(source.rglob("*.py")):
-        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        nodes = ast.walk(parsed(path.read_text(encoding="utf-8")))
         read |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return [key for key in keys if key.rsplit(".", 1)[-1] not in read]
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.contracts.sources import parsed
+
 EVERYTHING = frozenset(
     {
         "records",
@@ -108,11 +110,45 @@ def layer_faults(source: Path) -> list[str]:
         if room not in MAY_IMPORT:
             faults.append(f"{place}: {room} is not a room of the house")
             continue
-        for found in imports(ast.parse(path.read_text(encoding="utf-8")), package):
+        for found in imports(parsed(path.read_text(encoding="utf-8")), package):
             faults += [
                 f"{place}:{found.line}: {sentence}" for sentence in _faults(place, room, found, source.name)
             ]
     return faults
+
+
+def circles(source: Path) -> list[set[str]]:
+    """Modules that import each other at run time, inside functions too: the largest sets of which each leads to each.
+    `source` is the package's folder."""
+    modules: dict[str, Path] = {}
+    for path in source.rglob("*.py"):
+        parts = path.relative_to(source.parent).with_suffix("").parts
+        modules[".".join(parts).removesuffix(".__init__")] = path
+    leads: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        leads[name] = set()
+        for found in imports(parsed(path.read_text(encoding="utf-8")), package):
+            target = found.module if found.module in modules else found.module.rpartition(".")[0]
+            if found.at_run_time and target in modules and target != name:
+                leads[name].add(target)
+    reached = {name: _reached(name, leads) for name in leads}
+    return [
+        circle
+        for name in leads
+        if name in reached[name]
+        and name == min(circle := {other for other in reached[name] if name in reached[other]})
+    ]
+
+
+def _reached(start: str, leads: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        more = leads[waiting.pop()] - reached
+        reached |= more
+        waiting += more
+    return reached
 
 
 def _faults(place: Path, room: str, found: Import, name: str) -> Iterator[str]:

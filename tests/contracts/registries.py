@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.contracts.sources import parsed
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -46,7 +48,7 @@ def registry_faults(source: Path, tests: Path) -> list[str]:
 
 
 def _module_faults(path: Path, rules: Rules) -> Iterator[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path.read_text(encoding="utf-8"))
     functions = {node.name: node for node in tree.body if isinstance(node, Function)}
     for name in functions:
         if not name.startswith("_") and name != path.stem and name not in rules.beside:

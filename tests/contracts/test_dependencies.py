@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 import tomllib
@@ -11,6 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from tests.contracts.layers import imports
+from tests.contracts.sources import parsed
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -26,7 +26,7 @@ def top_level_imports() -> set[str]:
     found: set[str] = set()
     for path in sorted((ROOT / "src").rglob("*.py")):
         if "starter" not in path.parts:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = parsed(path.read_text(encoding="utf-8"))
             found |= {each.module.partition(".")[0] for each in imports(tree, "groupwise")}
     return found - set(sys.stdlib_module_names) - {"groupwise", "__future__"}
 
@@ -40,8 +40,12 @@ def test_what_is_declared_is_used_and_the_other_way_round() -> None:
     assert {m for m in used - modules if m.lower() not in optional} == set(ELSEWHERE)
 
 
+def page_of_reasons() -> str:
+    return (ROOT / "docs" / "decisions" / "0010-direct-dependencies.md").read_text(encoding="utf-8")
+
+
 def test_each_has_its_reason() -> None:
-    page = (ROOT / "docs" / "decisions" / "0010-direct-dependencies.md").read_text(encoding="utf-8")
+    page = page_of_reasons()
     listed = re.findall(r"^\| ([a-z-]+) \|", page, flags=re.M)[1:]
     assert sorted(listed) == sorted(DIRECT)
 
@@ -50,6 +54,10 @@ def test_the_sizes_are_of_these() -> None:
     page = (ROOT / "docs" / "results" / "sizes.md").read_text(encoding="utf-8")
     assert f"groupwise has {len(DIRECT)} direct dependencies" in page, "make sizes"
     assert set(re.findall(r"^\| ([a-z-]+) \| [0-9]", page, flags=re.M)) == DIRECT
+    [(packages, size)] = re.findall(r"(\d+) packages are installed, of ([\d,]+) MB together", page)
+    reasons = " ".join(page_of_reasons().split())
+    assert f"{len(DIRECT)} direct dependencies; with what these need, {packages} packages" in reasons
+    assert f"of {size} MB together" in reasons
 
 
 def test_every_package_of_the_extras_is_pinned() -> None:

@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import groupwise
 
 SOURCE = Path(groupwise.__file__).parent
@@ -26,13 +24,6 @@ def loaded_by(code: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
-
-
-@pytest.mark.parametrize("room", ["config", "records", "objective", "registry"])
-def test_a_light_room_loads_nothing_heavy(room: str) -> None:
-    names = [name for name in light_modules() if name.startswith(f"groupwise.{room}")]
-    assert names
-    assert loaded_by("\n".join(f"import {name}" for name in names)) == set()
 
 
 def test_everything_that_is_read_for_names_and_settings_loads_nothing_heavy() -> None:

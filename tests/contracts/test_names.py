@@ -22,6 +22,7 @@ def test_a_name_that_nobody_uses_is_found(tmp_path: Path) -> None:
         "    def idle(self):\n        pass\n"
     )
     (tmp_path / "b.py").write_text(
-        "from a import A\n\nA().used()\n\n\ndef alone():\n    pass\n\n\ndef _own():\n    pass\n"
+        "from a import A\n\n__all__ = ['alone']\nA().used()\n\n\ndef alone():\n    'It is alone.'\n\n\n"
+        "def _own():\n    pass\n\n\ndef named():\n    pass\n\n\nWHERE = 'b:named'\nprint(WHERE)\n"
     )
     assert unused(tmp_path) == ["b.py:alone", "a.py:idle"]

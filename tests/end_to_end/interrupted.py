@@ -16,6 +16,25 @@ from groupwise.records.metrics_file import comparable, read_metrics
 
 ROWS = [{"prompt": f"Give word number {i}.", "n": i} for i in range(7)]
 HELD_OUT = [{"prompt": "And now?", "n": 9}]
+KINDS: dict[str, dict[str, Any]] = {
+    # The adapter's dropout draws from torch's own generator.
+    "lora": {"lora": {"rank": 4, "dropout": 0.2}},
+    # A critic has weights, an optimiser and values of the batch; a greedy baseline is a rollout beside the group.
+    "critic": {"objective": {"preset": "ppo", "kl": {"beta": 0.05}}, "critic": {"learning_rate": 1e-3}},
+    "greedy baseline": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
+    # Estimates of every prompt, masks drawn from the step, notes in the batch.
+    "recipes": {
+        "prompts": {"curriculum": {"difficulty": [0.5, 0.9], "steps": 4, "mastered": 0.8, "again_after": 2}},
+        "rollout": {"confidence": {"threshold": 0.02, "redraws": 2}, "max_redraws": 3},
+        "objective": {
+            "kl": {"beta": 0.05, "reference_dropout": 0.2},
+            "filter": {"max_tokens": 5},
+            "teaching": {"text": " No.", "below": 0.1},
+        },
+        "evaluate": {"every_steps": 2, "pass_reward": 0.08},
+    },
+}
+"""Sections of runs that have something of their own to remember."""
 
 
 def restless(completions: list[str], **columns: Any) -> list[float]:

@@ -1,6 +1,7 @@
 """Nothing that is read is run: no configuration, data, model or checkpoint; nothing outside a run folder is touched; no
 secret is written."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -41,14 +42,27 @@ class Evil:
         return exec, (CODE,)
 
 
+def project(folder: Path) -> Path:
+    prompt, extra = "__import__('os').system('touch ran.txt')", {"__reduce__": CODE}
+    rows = [{"prompt": f"{prompt} {i}", "answer": CODE, "extra": extra} for i in range(3)]
+    (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (folder / "config.yaml").write_text(RUN)
+    return folder
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    prompt, extra = "__import__('os').system('touch ran.txt')", {"__reduce__": CODE}
-    rows = [{"prompt": f"{prompt} {i}", "answer": CODE, "extra": extra} for i in range(3)]
-    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (tmp_path / "config.yaml").write_text(RUN)
-    return tmp_path
+    return project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with its model, to be copied."""
+    folder = project(tmp_path_factory.mktemp("made"))
+    with contextlib.chdir(folder):
+        assert train("run.save_model=true") == 0
+    return folder / "run"
 
 
 def train(*words: str) -> int:
@@ -235,10 +249,9 @@ def test_a_configuration_with_a_key_in_it_is_refused(place: Path, capsys: pytest
 
 @pytest.mark.parametrize("name", ["../../train.jsonl", "/etc/passwd", "step-000001/../../..", ".."])
 def test_a_checkpoints_name_does_not_lead_out(
-    place: Path, name: str, capsys: pytest.CaptureFixture[str]
+    made: Path, place: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train() == 0
-    capsys.readouterr()
+    shutil.copytree(made, place / "run")
     assert run(["train", "--resume", "run", "--checkpoint", name]) == 2
     assert "there is no checkpoint" in capsys.readouterr().err
 
@@ -261,9 +274,9 @@ LINKS = [
 
 @pytest.mark.parametrize("name", LINKS)
 def test_links_that_lead_out_of_a_run_folder_are_refused(
-    place: Path, name: str, capsys: pytest.CaptureFixture[str]
+    made: Path, place: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train("run.save_model=true") == 0
+    shutil.copytree(made, place / "run")
     link, outside = place / "run" / name, place / "outside"
     outside.mkdir()
     (outside / "step-000009.parquet").write_text("mine")

@@ -15,8 +15,8 @@ import yaml
 
 from groupwise.records.metrics_file import read_metrics
 from tests.end_to_end.interrupted import ROWS, tree
-from tests.end_to_end.test_kill import nursery
 from tests.end_to_end.test_signals import command
+from tests.nursery import nursery
 from tests.training.test_distributed import same_metrics, same_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -163,7 +163,7 @@ def test_sigterm_to_the_launcher_saves_the_run_and_it_goes_on(one: Path, tmp_pat
     assert said.count("goes on from there") == 1, said
     assert processes_in(place) == []
     assert len(read_metrics(place / "run" / "metrics.jsonl")) == 2
-    done(place, "groupwise", "train", "--resume", "run", "--processes", "2")
+    alone(place, "train", "--resume", "run")
     same_metrics(place / "run", one)
     same_model(place / "run", one)
 

@@ -14,7 +14,7 @@ import yaml
 from groupwise.checkpoint.manifest import Position
 from groupwise.checkpoint.save import saved_checkpoints
 from tests.end_to_end.interrupted import ROWS, differing, left_behind, tree
-from tests.end_to_end.test_kill import nursery
+from tests.nursery import nursery
 
 REWARD = '''
 import os, time

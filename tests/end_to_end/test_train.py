@@ -103,7 +103,7 @@ def test_lora_rises_and_leaves_the_base_as_it_was(tmp_path: Path) -> None:
     config = tree(
         tmp_path / "run",
         lora={"rank": 16},
-        training={"steps": 100, "learning_rate": 1e-2},
+        training={"steps": 50, "learning_rate": 1e-2},
         rollout={"group_size": 16},
     )
     inputs = read_inputs(load(config), rewards=[letters], train=ROWS)

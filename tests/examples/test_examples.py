@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.cli.main import run
 from groupwise.records.metrics_file import read_metrics
-from tests.rollouts.vllm.stub import PROGRAM
+from tests.rollouts.vllm.stub import interpreter
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -86,16 +86,10 @@ def test_the_pairs_train(tmp_path: Path) -> None:
 @pytest.mark.parametrize("overlap", [0, 1])
 def test_a_server_samples(overlap: int, tmp_path: Path) -> None:
     """Started by the run, in place of vLLM's by its stand-in."""
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
-    python.chmod(0o755)
-    words = [
-        *SHORT,
-        f"rollout.vllm.python={python}",
-        f"rollout.overlap={overlap}",
-        f"run.dir={tmp_path / 'run'}",
-    ]
-    assert run(["train", str(ROOT / "examples" / "vllm" / "config.yaml"), *words]) == 0
+    words = [*SHORT, f"rollout.overlap={overlap}", f"run.dir={tmp_path / 'run'}"]
+    with interpreter(tmp_path) as python:
+        words.append(f"rollout.vllm.python={python}")
+        assert run(["train", str(ROOT / "examples" / "vllm" / "config.yaml"), *words]) == 0
     lines = list(read_metrics(tmp_path / "run" / "metrics.jsonl"))
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert all(line["time/weights_seconds"] > 0 for line in lines[1:])
@@ -134,13 +128,6 @@ def _on_two_machines(place: Path, *settings: str) -> None:
         for node in range(2)
     ]
     assert [node.wait(timeout=280) for node in nodes] == [0, 0]
-
-
-@pytest.mark.long  # its README's commands run it
-def test_the_median_by_its_own_test() -> None:
-    folder = ROOT / "examples" / "custom_advantage"
-    words = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-c", os.devnull, "--rootdir", str(folder)]
-    subprocess.run([*words, str(folder)], check=True, cwd=folder)
 
 
 @pytest.mark.parametrize("name", ["first_run", "dpo", "custom_reward"])

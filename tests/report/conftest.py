@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from tests.report.browser import Tab, browser, find_browser
 
 CONFIG = """\
 model: tiny
@@ -70,12 +68,3 @@ def without_advantages(run: Path, place: Path) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of six steps; not to be changed."""
     return make_run(tmp_path_factory.mktemp("finished"))
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    """A tab of headless Chromium."""
-    if find_browser() is None:
-        pytest.skip("no Chromium here: install the package chromium, or name one in GROUPWISE_CHROMIUM")
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened

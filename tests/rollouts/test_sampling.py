@@ -225,7 +225,7 @@ def test_the_tokens_kept_are_those_of_transformers(settings: dict[str, float], v
     theirs = warpers(torch.zeros(60, 1, dtype=torch.long), logits).softmax(-1)
     scaled = logits / settings.get("temperature", 1.0)
     weights = (scaled - scaled.amax(1, keepdim=True)).exp()
-    ours = truncate(weights, weights.sum(1), sampling(**settings))
+    ours = truncate(weights, sampling(**settings))
     assert torch.equal(ours > 0, theirs > 0)
     assert (ours / ours.sum(1, keepdim=True) - theirs).abs().max() < 1e-12
     drawn = draw(
@@ -238,7 +238,7 @@ def test_the_tokens_kept_are_those_of_transformers(settings: dict[str, float], v
 def test_ties_at_the_edge_stay_together() -> None:
     weights = torch.tensor([[1.0, 0.5, 0.5, 0.1]])
     for settings in ({"top_k": 2}, {"top_p": 0.6}):  # 0.6 * 2.1 = 1.26 is reached by one of the two
-        kept = truncate(weights, weights.sum(1), sampling(**settings))
+        kept = truncate(weights, sampling(**settings))
         assert kept.tolist() == [[1.0, 0.5, 0.5, 0.0]]
 
 

@@ -26,6 +26,7 @@ def tiny_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     def build(
         reward: Callable[..., Any] = share_of_vowels,
         rows: list[dict[str, Any]] | None = None,
+        held_out: list[dict[str, Any]] | None = None,
         **sections: Any,
     ) -> Run:
         tree: dict[str, Any] = {
@@ -37,7 +38,8 @@ def tiny_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         }
         for name, values in sections.items():
             tree[name] = {**tree[name], **values} if isinstance(tree.get(name), dict) else values
-        inputs = read_inputs(load(tree), rewards=[reward], train=rows or [{"prompt": p} for p in PROMPTS])
+        rows = rows or [{"prompt": p} for p in PROMPTS]
+        inputs = read_inputs(load(tree), rewards=[reward], train=rows, held_out=held_out)
         made.append(assemble(inputs, console=Console(quiet=True)))
         return made[-1]
 

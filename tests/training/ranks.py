@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-_PRELOADED = [
-    "groupwise.training.start",
-    "groupwise.model.lora",
-    "peft",
-    "transformers.models.llama.modeling_llama",
-    "torch.optim",
-    "torch.distributed.fsdp",
-]
+from tests.nursery import nursery
+
 ROWS = [
     {"prompt": text}
     for text in (
@@ -36,12 +28,8 @@ ROWS = [
 ]
 
 
-@cache
-def nursery() -> Any:
-    """Where processes are forked from."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
-    return context
+STEPS = 3
+"""Of each run: the third ends an epoch, with the one prompt that is left."""
 
 
 def tree(folder: Path, **sections: Any) -> dict[str, Any]:
@@ -56,7 +44,7 @@ def tree(folder: Path, **sections: Any) -> dict[str, Any]:
         },
         "objective": {"kl": {"beta": 0.05}},
         "training": {
-            "steps": 5,
+            "steps": STEPS,
             "learning_rate": 1e-3,
             "mini_batches": 2,
             "micro_batch_rollouts": 3,

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from groupwise.rewards import TrainerState
+from groupwise.rollouts import in_process
 from groupwise.training.loop import train, train_step
 from groupwise.training.setup import Run
 
@@ -125,6 +126,50 @@ def test_what_was_computed_while_sampling_serves_the_first_update(tiny_run: Call
     assert again.series("tokens/reused") == []
     for name in ("policy/loss", "grad/norm", "reward/mean", "policy/entropy"):
         assert kept.series(name) == pytest.approx(again.series(name), rel=1e-4, abs=1e-7)
+
+
+def gradients(run: Run) -> list[torch.Tensor]:
+    """Fills with the gradient of each update that the run makes."""
+    seen: list[torch.Tensor] = []
+    apply = run.updater.guard.apply
+
+    def noting(*given: Any) -> Any:
+        grads = [p.grad.reshape(-1) for p in run.policy.model.parameters() if p.grad is not None]
+        seen.append(torch.cat(grads).clone())
+        return apply(*given)
+
+    run.updater.guard.apply = noting  # type: ignore[method-assign]
+    return seen
+
+
+def test_it_serves_too_where_a_batch_is_sampled_in_chunks_and_an_evaluation_lies_between(
+    tiny_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_process, "_bytes_per_token", lambda model: 2**20 // 80)  # so 80 tokens in a chunk
+    chunks: list[int] = []
+    split = in_process.InProcessEngine._chunks
+
+    def counted(*given: Any) -> Any:
+        found = split(*given)
+        chunks.append(len(found))
+        return found
+
+    monkeypatch.setattr(in_process.InProcessEngine, "_chunks", counted)
+    sections: dict[str, Any] = {
+        "rollout": {"cache_megabytes": 1},
+        "evaluate": {"every_steps": 1},
+        "held_out": [{"prompt": "And now?"}, {"prompt": "What else is there?"}],
+    }
+    kept, plain = tiny_run(**sections), tiny_run(**sections, training={"reuse_sampling": False})
+    found, right = gradients(kept), gradients(plain)
+    reused = train(kept).series("tokens/reused")
+    assert train(plain).series("tokens/reused") == []
+    of_batches = [count for count in chunks if count > 1]
+    assert len(of_batches) == 2 * 3, chunks  # an evaluation fits into one
+    assert len(reused) == len(found) == len(right) == 3
+    assert min(reused) > 20
+    for mine, theirs in zip(found, right, strict=True):
+        assert (mine - theirs).norm() <= 1e-4 * theirs.norm()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,26 +26,14 @@ from groupwise.training.inputs import read_inputs
 from groupwise.training.loop import Result
 from groupwise.training.resume import MAY_CHANGE, open_run
 from tests.config.test_load import OTHER
-from tests.end_to_end.interrupted import HELD_OUT, ROWS, differing, left_behind, restless, tree
+from tests.end_to_end.interrupted import HELD_OUT, KINDS, ROWS, differing, left_behind, restless, tree
 
 NO_MATTER = ("run.dir", "run.base", "run.overwrite")
 VARIANTS: dict[str, dict[str, Any]] = {
     "full": {},
-    "lora": {"lora": {"rank": 4, "dropout": 0.2}},
     "no reference": {"objective": {"kl": {"beta": 0.0}}},
     "trainer's log-probs": {"rollout": {"top_p": 0.9}},
-    "critic": {"objective": {"preset": "ppo", "kl": {"beta": 0.05}}, "critic": {"learning_rate": 1e-3}},
-    "greedy baseline": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
-    "recipes": {
-        "prompts": {"curriculum": {"difficulty": [0.5, 0.9], "steps": 4, "mastered": 0.8, "again_after": 2}},
-        "rollout": {"confidence": {"threshold": 0.02, "redraws": 2}, "max_redraws": 3},
-        "objective": {
-            "kl": {"beta": 0.05, "reference_dropout": 0.2},
-            "filter": {"max_tokens": 5},
-            "teaching": {"text": " No.", "below": 0.1},
-        },
-        "evaluate": {"every_steps": 2, "pass_reward": 0.08},
-    },
+    **KINDS,
 }
 
 
@@ -70,6 +59,38 @@ def resume(folder: Path, *words: str, reward: Callable[..., Any] = restless) -> 
     return groupwise.train(resume=folder, overrides=words, rewards=[reward], train=ROWS, held_out=HELD_OUT)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """What a run that nobody stopped leaves behind: `whole(**sections)`, made once."""
+    made: dict[str, dict[str, Any]] = {}
+
+    def left(**sections: Any) -> dict[str, Any]:
+        key = repr(sections)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("whole") / "run"
+            train(folder, **sections)
+            made[key] = left_behind(folder)
+        return made[key]
+
+    return left
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+    """Puts a run that stopped at so many calls of its reward into a folder: `stopped(folder, calls, **sections)`."""
+    made: dict[str, Path] = {}
+
+    def put(folder: Path, calls: int, **sections: Any) -> None:
+        key = repr((calls, sections))
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("stopped") / "run"
+            with pytest.raises(KeyboardInterrupt):
+                train(made[key], reward=Power(calls), **sections)
+        shutil.copytree(made[key], folder, symlinks=True)
+
+    return put
+
+
 @pytest.mark.parametrize(
     "variant",
     [
@@ -82,10 +103,11 @@ def resume(folder: Path, *words: str, reward: Callable[..., Any] = restless) -> 
         pytest.param("greedy baseline", marks=pytest.mark.long),
     ],
 )
-def test_stopped_anywhere_and_gone_on_with_it_is_the_same_run(tmp_path: Path, variant: str) -> None:
+def test_stopped_anywhere_and_gone_on_with_it_is_the_same_run(
+    whole: Callable[..., dict[str, Any]], tmp_path: Path, variant: str
+) -> None:
     sections = VARIANTS[variant]
-    train(tmp_path / "whole", **sections)
-    expected = left_behind(tmp_path / "whole")
+    expected = whole(**sections)
     assert len(expected) > 10
     folder = tmp_path / "stopped"
     # Nine scorings: one evaluation before, five batches, evaluations after steps 2, 4 and 5.
@@ -134,11 +156,6 @@ def test_a_curriculum_with_redraws_goes_on_exactly_when_it_is_stopped_between_dr
         assert differing(left_behind(folder), expected) == []
 
 
-def stopped(folder: Path, calls: int, **sections: Any) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        train(folder, reward=Power(calls), **sections)
-
-
 def test_a_finished_run_is_lengthened_as_if_it_had_always_been_longer(tmp_path: Path) -> None:
     plain: dict[str, Any] = {"training": {"schedule": "constant"}, "evaluate": {"at_end": False}}
     train(tmp_path / "long", **{**plain, "training": {"schedule": "constant", "steps": 7}})
@@ -155,7 +172,9 @@ def test_a_finished_run_is_lengthened_as_if_it_had_always_been_longer(tmp_path: 
     assert resumed[1]["changed"] == {"training.steps": {"before": 5, "now": 7}}
 
 
-def test_every_setting_that_is_not_listed_is_refused_by_name(tmp_path: Path) -> None:
+def test_every_setting_that_is_not_listed_is_refused_by_name(
+    stopped: Callable[..., None], tmp_path: Path
+) -> None:
     stopped(tmp_path / "run", 3)
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     own = load(tmp_path / "run" / "config.yaml").config
@@ -196,14 +215,15 @@ def test_the_documented_list_is_the_one_that_acts() -> None:
     assert all(key in known_keys() or (key.endswith(".*") and key[:-2] in sections) for key in MAY_CHANGE)
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_the_run_ends_the_same(tmp_path: Path) -> None:
-    train(tmp_path / "whole")
+def test_a_damaged_checkpoint_is_set_aside_and_the_run_ends_the_same(
+    whole: Callable[..., dict[str, Any]], stopped: Callable[..., None], tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     stopped(folder, 6)
     last = saved_checkpoints(folder / "checkpoints")[-1][1]
     (last / "state.pt").write_bytes((last / "state.pt").read_bytes()[:-1])
     resume(folder)
-    assert differing(left_behind(folder), left_behind(tmp_path / "whole")) == []
+    assert differing(left_behind(folder), whole()) == []
     assert (folder / "checkpoints" / f"{last.name}.damaged" / "state.pt").is_file()
 
 
@@ -222,8 +242,9 @@ def test_a_named_checkpoint_gives_up_what_came_after_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20, 300])
-def test_a_torn_line_of_metrics_is_cut_off(tmp_path: Path, cut: int) -> None:
-    train(tmp_path / "whole")
+def test_a_torn_line_of_metrics_is_cut_off(
+    whole: Callable[..., dict[str, Any]], stopped: Callable[..., None], tmp_path: Path, cut: int
+) -> None:
     folder = tmp_path / "run"
     stopped(folder, 5, checkpoint={"every_steps": 1, "every_minutes": None})
     line = json.dumps({"step": 3, "reward/mean": 0.25, "text": "x" * 400})
@@ -232,10 +253,10 @@ def test_a_torn_line_of_metrics_is_cut_off(tmp_path: Path, cut: int) -> None:
     (folder / "rollouts" / ".step-000003.parquet.17.partial").write_bytes(b"half")
     (folder / "rollouts" / "step-000004.parquet").write_bytes(b"of a later life")
     resume(folder)
-    assert differing(left_behind(folder), left_behind(tmp_path / "whole")) == []
+    assert differing(left_behind(folder), whole()) == []
 
 
-def test_metrics_that_lost_lines_are_told(tmp_path: Path) -> None:
+def test_metrics_that_lost_lines_are_told(stopped: Callable[..., None], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     stopped(folder, 6)
     lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -244,7 +265,9 @@ def test_metrics_that_lost_lines_are_told(tmp_path: Path) -> None:
         resume(folder)
 
 
-def test_every_row_once_an_epoch_over_two_ends_of_epochs(tmp_path: Path) -> None:
+def test_every_row_once_an_epoch_over_two_ends_of_epochs(
+    stopped: Callable[..., None], tmp_path: Path
+) -> None:
     # Case g03: 7 rows, 2 a step, 4 steps an epoch; stopped in step 3 of the first, gone on with to the third.
     sections: dict[str, Any] = {
         "checkpoint": {"every_steps": 1, "every_minutes": None},
@@ -313,7 +336,7 @@ def test_the_adapter_after_loading_is_the_one_that_was_saved(tmp_path: Path) -> 
     run.recorder.close()
 
 
-def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+def test_two_processes_do_not_train_in_one_folder(stopped: Callable[..., None], tmp_path: Path) -> None:
     stopped(tmp_path / "run", 3)
     held = lock(RunFolder(tmp_path / "run"))
     try:
@@ -324,7 +347,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     resume(tmp_path / "run")
 
 
-def test_without_checkpoints_there_is_nothing_to_resume(tmp_path: Path) -> None:
+def test_without_checkpoints_there_is_nothing_to_resume(stopped: Callable[..., None], tmp_path: Path) -> None:
     stopped(tmp_path / "run", 4, checkpoint={"save": False})
     before = (tmp_path / "run" / "metrics.jsonl").read_text()
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
@@ -332,7 +355,9 @@ def test_without_checkpoints_there_is_nothing_to_resume(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
 
 
-def test_functions_and_rows_from_python_are_asked_for_by_name(tmp_path: Path) -> None:
+def test_functions_and_rows_from_python_are_asked_for_by_name(
+    stopped: Callable[..., None], tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     stopped(folder, 3)
     with pytest.raises(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,16 @@ from groupwise.training.distributed import Ranks
 from groupwise.training.loop import train
 from groupwise.training.serving import _remove_left_behind, engine_of, write_base
 from groupwise.training.setup import Run
-from tests.rollouts.vllm.stub import PROGRAM, alone, running
+from tests.rollouts.vllm.stub import alone, interpreter, running
+from tests.training.ranks import STEPS
 from tests.training.test_distributed import same_metrics, trained
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> str:
-    """In place of an interpreter that has vLLM: starts the stand-in, whatever it is told."""
-    program = tmp_path / "python"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
-    program.chmod(0o755)
-    return str(program)
+def python(tmp_path: Path) -> Iterator[str]:
+    """In place of an interpreter that has vLLM."""
+    with interpreter(tmp_path) as program:
+        yield program
 
 
 def rollout(**settings: Any) -> dict[str, Any]:
@@ -91,7 +89,7 @@ def test_two_processes_share_a_server(tmp_path: Path, strategy: str) -> None:
         one = trained(tmp_path / "one", 1, rollout=settings)
         stub.faults()
         two = trained(tmp_path / "two", 2, rollout=settings, distributed={"strategy": strategy})
-        assert stub.told["paths"].count("/finish_weight_update") == 1 + 5
+        assert stub.told["paths"].count("/finish_weight_update") == 1 + STEPS
     same_metrics(two, one)
 
 

@@ -19,6 +19,7 @@ from groupwise.training.loop import train
 from groupwise.training.setup import Run
 from groupwise.training.transfer import transfer_of
 from tests.rollouts.vllm.stub import Stub, running
+from tests.training.ranks import STEPS
 from tests.training.test_distributed import same_metrics, trained
 
 URL = "http://127.0.0.1:9"
@@ -117,5 +118,5 @@ def test_two_processes_send_as_one(tmp_path: Path, server: Stub, strategy: str) 
     one = trained(tmp_path / "one", 1, rollout=settings)
     server.faults()
     two = trained(tmp_path / "two", 2, rollout=settings, distributed={"strategy": strategy})
-    assert server.told["paths"].count("/update_weights") == 1 + 5
+    assert server.told["paths"].count("/update_weights") == 1 + STEPS
     same_metrics(two, one)

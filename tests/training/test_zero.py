@@ -76,9 +76,9 @@ def same_model(several: Path, one: Path) -> None:
 def test_two_processes_train_as_one_and_go_on_as_another_number(tmp_path: Path) -> None:
     """Five steps: the gradients of ten updates, the metrics and the model. Then the same with two steps by one
     process and three by two, and the other way round."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    trained(tmp_path / "p1", 1, tree(one))
-    trained(tmp_path / "p2", 2, tree(two, distributed=ZERO), zero=True)
+    one, two, five = tmp_path / "one", tmp_path / "two", {"steps": 5}
+    trained(tmp_path / "p1", 1, tree(one, training=five))
+    trained(tmp_path / "p2", 2, tree(two, training=five, distributed=ZERO), zero=True)
     expected = torch.load(one / "gradients-0.pt", weights_only=True)
     for rank in range(2):
         found = torch.load(two / f"gradients-{rank}.pt", weights_only=True)

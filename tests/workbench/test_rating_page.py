@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from groupwise.workbench.rate import Answered, export, read_ratings
-from tests.report.browser import Tab, browser, find_browser
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    if find_browser() is None:
-        pytest.skip("no Chromium here: install the package chromium, or name one in GROUPWISE_CHROMIUM")
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
+from tests.report.browser import Tab
 
 HOSTILE = "</script><img src=x onerror=\"document.title='broken'\"><b>bold</b> é 日本"
 

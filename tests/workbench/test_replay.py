@@ -15,15 +15,18 @@ from groupwise.checkpoint.manifest import Position, write_manifest
 from groupwise.errors import RunFolderError
 from groupwise.records.rollout_file import read_rollouts, write_rollouts
 from groupwise.workbench.replay import Replayed, _settings_of, replay
-from tests.end_to_end.interrupted import HELD_OUT, ROWS, restless, tree
+from tests.end_to_end.interrupted import HELD_OUT, KINDS, ROWS, restless, tree
 
 EVERY = {"every_steps": 1, "every_minutes": None, "keep_last": 9}
-KINDS: dict[str, dict[str, Any]] = {
+PLAYED: dict[str, dict[str, Any]] = {
     "two passes, KL in the loss": {},
     "KL in the reward": {"objective": {"preset": "rloo", "kl": {"beta": 0.05}}},
-    "lora with dropout": {"lora": {"rank": 4, "dropout": 0.2}},
-    "critic": {"objective": {"preset": "ppo", "kl": {"beta": 0.05}}, "critic": {"learning_rate": 1e-3}},
-    "greedy baseline": {"objective": {"preset": "remax", "kl": {"beta": 0.05}}},
+    **KINDS,
+    # So many that some are left in every step.
+    "recipes": {
+        **KINDS["recipes"],
+        "objective": {**KINDS["recipes"]["objective"], "filter": {"max_tokens": 7}},
+    },
     "products in bfloat16": {"model": {"name": "tiny", "precision": "bfloat16"}},
     "rewards with a memory": {
         "rewards": [
@@ -36,15 +39,6 @@ KINDS: dict[str, dict[str, Any]] = {
         ]
     },
     "truncated sampling, epochs": {"rollout": {"top_p": 0.9}, "training": {"steps": None, "epochs": 1}},
-    "recipes": {
-        "prompts": {"curriculum": {"difficulty": [0.5, 0.9], "steps": 4, "again_after": 2}},
-        "rollout": {"confidence": {"threshold": 0.02, "redraws": 2}, "max_redraws": 3},
-        "objective": {
-            "kl": {"beta": 0.05, "reference_dropout": 0.2},
-            "filter": {"max_tokens": 7},
-            "teaching": {"text": " No.", "below": 0.1},
-        },
-    },
     "moving beta and temperature": {
         "objective": {
             "kl": {"beta": 0.05, "controller": {"name": "proportional", "target": 0.1, "gain": 0.5}}
@@ -56,7 +50,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def run_in(folder: Path, reward: Callable[..., Any] = restless, **sections: Any) -> Path:
     # An evaluation between the first checkpoint and the first step would draw random numbers too.
-    sections = {"checkpoint": EVERY, "evaluate": {"every_steps": 2, "at_start": False}, **sections}
+    evaluate = {"every_steps": 2, **sections.pop("evaluate", {}), "at_start": False}
+    sections = {"checkpoint": EVERY, "evaluate": evaluate, **sections}
     groupwise.train(tree(folder, **sections), rewards=[reward], train=ROWS, held_out=HELD_OUT)
     return folder
 
@@ -75,11 +70,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "kind",
     [
         "two passes, KL in the loss",
-        *(pytest.param(kind, marks=pytest.mark.long) for kind in list(KINDS)[1:]),
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in list(PLAYED)[1:]),
     ],
 )
 def test_nothing_differs(tmp_path: Path, kind: str) -> None:
-    folder = run_in(tmp_path / "run", **KINDS[kind])
+    folder = run_in(tmp_path / "run", **PLAYED[kind])
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for step in (1, 4):
         found = replay(folder, step, rewards=[restless])

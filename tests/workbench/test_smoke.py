@@ -37,11 +37,19 @@ def test_an_unknown_control() -> None:
         smoke(control="fliped-sign")
 
 
-@pytest.mark.parametrize("control", ["learning-rate-zero", "shuffled-rewards", "flipped-sign"])
-def test_controls_break_what_they_say(control: str) -> None:
+def shorter(control: str | None) -> Smoke:
     words = ["training.steps=12", "rollout.prompts_per_step=4"]
-    console = Console(file=io.StringIO())
-    honest, broken = (smoke(5, words, control=each, console=console) for each in (None, control))
+    return smoke(5, words, control=control, console=Console(file=io.StringIO()))
+
+
+@pytest.fixture(scope="module")
+def honest() -> Smoke:
+    return shorter(None)
+
+
+@pytest.mark.parametrize("control", ["learning-rate-zero", "shuffled-rewards", "flipped-sign"])
+def test_controls_break_what_they_say(control: str, honest: Smoke) -> None:
+    broken = shorter(control)
     assert broken.rewards[0] == honest.rewards[0]  # the same weights and samples before any update
     assert broken.rewards[1:] != honest.rewards[1:]
     assert honest.last - honest.first > broken.last - broken.first + 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -424,10 +425,15 @@ WITHOUT_DPO = (
 """Sections and settings that have no effect with method dpo."""
 
 
+@functools.cache
+def _defaults() -> RunConfig:
+    return RunConfig.model_construct()
+
+
 def _changed(config: RunConfig, key: str) -> str | None:
     """The first setting at or below a dotted key that differs from its default; None when none does."""
     node: Any = config
-    plain: Any = RunConfig.model_construct()
+    plain: Any = _defaults()
     for part in key.split("."):
         node, plain = getattr(node, part), getattr(plain, part, None)  # of a section that is null by default
     if node == plain:

@@ -89,6 +89,7 @@ class RecordedLayers:
         self._children: dict[tuple[int, int], int] = {}
         self._predicted: dict[tuple[int, int], int] = {}
         self._numbers: list[Tensor] = []
+        self._predictions = 0
         self._temperatures: set[float] = set()
         self._rows = self._capacity = 0
         self._whole = False
@@ -168,10 +169,11 @@ class RecordedLayers:
         self, above_N: NDArray[np.int64], token_ids_N: NDArray[np.int64], numbers_N3: Tensor
     ) -> None:
         """Name tokens drawn behind places: log-prob, entropy and normaliser of each, before any truncation."""
-        first = len(self._numbers) and sum(len(part) for part in self._numbers)
-        for i, named in enumerate(zip(above_N.tolist(), token_ids_N.tolist(), strict=True)):
-            self._predicted.setdefault(named, first + i)
+        named = zip(above_N.tolist(), token_ids_N.tolist(), strict=True)
+        for number, prediction in enumerate(named, start=self._predictions):
+            self._predicted.setdefault(prediction, number)
         self._numbers.append(numbers_N3)
+        self._predictions += len(numbers_N3)
 
     def known(
         self, places_U: Tensor, targets_U: Tensor, temperature: float, dtype: torch.dtype

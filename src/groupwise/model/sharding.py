@@ -19,23 +19,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from groupwise.model.root import Root
+
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Root(torch.nn.Module):
-    """Inside its forward pass the weights outside the layers, such as embedding and head, are together."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, compute: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Whatever `compute` gives."""
-        return compute(*args, **kwargs)
 
 
 class Shards:

@@ -162,29 +162,9 @@ def _config(
     )
 
 
-def write_tiny(
-    folder: Path,
-    seed: int = 0,
-    *,
-    architecture: Architecture = "llama",
-    hidden: int = 64,
-    layers: int = 2,
-    context_tokens: int = 512,
-    weight_scale: float = 0.05,
-    tied: bool = True,
-    dtype: torch.dtype = torch.float32,
-) -> Path:
-    """`build_tiny` saved as a Hugging Face folder, which `model.name` can point to; returns the folder."""
-    model, tokenizer = build_tiny(
-        seed,
-        architecture=architecture,
-        hidden=hidden,
-        layers=layers,
-        context_tokens=context_tokens,
-        weight_scale=weight_scale,
-        tied=tied,
-        dtype=dtype,
-    )
+def write_tiny(folder: Path, seed: int = 0, **shape: Any) -> Path:
+    """`build_tiny(seed, **shape)` saved as a Hugging Face folder, which `model.name` can point to; gives the folder."""
+    model, tokenizer = build_tiny(seed, **shape)
     with quiet():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

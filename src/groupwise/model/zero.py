@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from groupwise.model.sharding import Root
+from groupwise.model.root import Root
 
 P = ParamSpec("P")
 T = TypeVar("T")

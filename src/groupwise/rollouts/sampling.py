@@ -86,7 +86,7 @@ def draw(
     else:
         kept_R = None
         if sampling.truncates:
-            weight_RV = truncate(weight_RV, total_R, sampling)
+            weight_RV = truncate(weight_RV, sampling)
             mass_RB = _blocks(weight_RV).sum(2).double()
             kept_R = mass_RB.sum(1) / total_R
         chosen = sampling.confidence
@@ -121,12 +121,11 @@ def draw(
     )
 
 
-def truncate(weight_RV: Tensor, total_R: Tensor, sampling: Sampling) -> Tensor:
+def truncate(weight_RV: Tensor, sampling: Sampling) -> Tensor:
     """Weights with the tokens that top-k, top-p and min-p leave out set to 0, in that order, as transformers has it.
 
     Args:
         weight_RV: unnormalised probabilities, the largest of each row being 1.
-        total_R: their sums.
         sampling: what to cut.
 
     Ties at a threshold are kept together, so more than top_k tokens can stay.

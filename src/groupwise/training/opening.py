@@ -10,12 +10,12 @@ from typing import Any
 from filelock import BaseFileLock
 from rich.console import Console
 
-from groupwise.config import LoadedConfig, yaml
+from groupwise.config import LoadedConfig
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.keys import leaves
 from groupwise.health.watch import watch_of
-from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
+from groupwise.training.config_file import write_config
 from groupwise.training.distributed import ALONE, Ranks
 from groupwise.training.recorder import Recorder
 from groupwise.training.resume import Resumed
@@ -128,30 +128,3 @@ def _sinks(loaded: LoadedConfig, folder: RunFolder, terminal: Terminal, *, after
     return [
         Guarded(make[chosen], chosen, terminal.say) for chosen in make if chosen in loaded.config.run.sinks
     ]
-
-
-def write_config(folder: RunFolder, loaded: LoadedConfig) -> None:
-    """Write `config.yaml`.
-
-    Raises:
-        RunFolderError: it cannot be written.
-    """
-    text = annotated(loaded).encode()
-    replace_file(folder.config_file, lambda file: file.write(text))
-
-
-def annotated(loaded: LoadedConfig) -> str:
-    """The resolved configuration as YAML, with a comment behind each value that did not come from a default."""
-    tree = loaded.config.model_dump(mode="json")
-    tree["run"]["base"] = str(loaded.base.resolve())  # so that starting from the run folder finds everything
-    origins = loaded.origins
-    if origins.get("objective.aggregation.length") == "rollout.max_new_tokens":
-        tree["objective"]["aggregation"]["length"] = None  # so that it goes on following that setting
-    given = [
-        f"#   {key} = {value!r}: {origins[key]}"
-        for key, value in leaves(tree)
-        if origins.get(key, "default") != "default"
-    ]
-    return (
-        yaml.dump(tree) + "\n# Where values came from (all others are defaults):\n" + "\n".join(given) + "\n"
-    )

@@ -26,6 +26,7 @@ from groupwise.records.run_folder import (
     reopen,
     versions,
 )
+from groupwise.training.config_file import write_config
 from groupwise.training.distributed import ALONE, Ranks, join
 from groupwise.training.in_use import BatchInUse
 
@@ -260,8 +261,6 @@ def _take_up(run: Resumable, resumed: Resumed, prompts: Sequence[Prompt], ranks:
 
 def _put_in_order(resumed: Resumed) -> None:
     """Remove what came after the checkpoint, and note the resumption."""
-    from groupwise.training.opening import write_config
-
     checkpoint, folder = resumed.checkpoint, resumed.folder
     remove_leftovers(folder.checkpoints_dir)
     for path in checkpoint.damaged:

@@ -9,12 +9,6 @@ from groupwise.config.health import CHECKS
 from tests.end_to_end.sick.patients import HEALTHY, SICK, Patient, course
 
 
-@pytest.fixture(scope="session")
-def clinic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where models are kept for all runs."""
-    return tmp_path_factory.mktemp("zoo")
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("patient", SICK, ids=[each.name for each in SICK])
 def test_it_is_named_by_its_check_in_time(patient: Patient, clinic: Path) -> None:

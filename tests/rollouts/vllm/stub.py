@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
+import json
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,21 @@ from groupwise.rollouts.vllm.server import Given, answers, free_port
 from groupwise.training.distributed import ALONE
 from groupwise.training.serving import write_lora, write_whole
 from groupwise.training.transfer import sending_of
+from tests.nursery import nursery
+from tests.rollouts.vllm.stub_server import serve
 
-PROGRAM = Path(__file__).with_name("stub_server.py")
+PROGRAM = """#!{python} -IS
+import json, os, signal, socket, sys
+test = socket.create_connection(("127.0.0.1", {port}))
+signal.signal(signal.SIGTERM, lambda *_: test.shutdown(socket.SHUT_WR))
+test.sendall(json.dumps(sys.argv[1:]).encode() + b"\\n")
+code = int(test.makefile().readline() or 1)
+if code < 0:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+"""Asks the test for a stand-in, and ends as that does; told to end, it has the test end the stand-in first."""
 
 
 def alone(make: Callable[[], Any]) -> Any:
@@ -46,21 +62,59 @@ class Stub:
 
 
 @contextmanager
+def serving(serve: Callable[..., None], given: Any, port: int) -> Iterator[Any]:
+    """The process of a function that serves at a port, from when it answers until the block ends."""
+    process = nursery().Process(target=serve, args=(given,), daemon=True)
+    process.start()
+    try:
+        until = time.monotonic() + 120
+        while not answers(f"http://127.0.0.1:{port}"):
+            assert process.is_alive()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+@contextmanager
 def running(port: int | None = None, *words: str) -> Iterator[Stub]:
     """A stand-in, until the block ends."""
     port = port or free_port()
-    process = subprocess.Popen([sys.executable, PROGRAM, "--port", str(port), *words])
-    try:
-        url = f"http://127.0.0.1:{port}"
-        until = time.monotonic() + 120
-        while not answers(url):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        yield Stub(url)
-    finally:
-        process.kill()
-        process.wait()
+    with serving(serve, ["--port", str(port), *words], port):
+        yield Stub(f"http://127.0.0.1:{port}")
+
+
+@contextmanager
+def interpreter(place: Path) -> Iterator[str]:
+    """A program for the place of an interpreter that has vLLM: it starts a stand-in, whatever it is told."""
+    program = place / "python"
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        program.write_text(PROGRAM.format(python=sys.executable, port=door.getsockname()[1]))
+        program.chmod(0o755)
+        attending = threading.Thread(target=_attend, args=(door,), daemon=True)
+        attending.start()
+        yield str(program)
+        door.shutdown(socket.SHUT_RDWR)  # which ends the waiting for the next
+        attending.join()
+
+
+def _attend(door: socket.socket) -> None:
+    """One stand-in after the other: each ends with the program that asked for it, which ends with its exit code."""
+    while True:
+        try:
+            asking, _ = door.accept()
+        except OSError:  # the test is over
+            return
+        with asking, asking.makefile() as told, suppress(OSError):
+            words = json.loads(told.readline())
+            process = nursery().Process(target=serve, args=(words,), daemon=True)
+            process.start()
+            wait([asking, process.sentinel])
+            process.kill()
+            process.join()
+            asking.sendall(f"{process.exitcode}\n".encode())
 
 
 def engine_at(url: str, policy: Policy, root: Path, **settings: Any) -> VllmEngine:

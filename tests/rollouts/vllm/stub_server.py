@@ -1,6 +1,6 @@
 """Stands in for a vLLM server: its paths, its answers, its ways to fail, over a real model in plain transformers.
 
-python stub_server.py --port N [--model FOLDER] [further words, which are kept]
+serve(["--port", "N", "--model", "FOLDER", ...]) does not end; the model may be left out, further words are kept.
 Weights are sent to it with the very file that receives them inside vLLM; a model is needed for that, to put them into.
 POST /test {"busy": 2, "stale": true, ...} sets what goes wrong from then on; GET /test tells what was asked.
 """
@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,8 +23,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-torch.set_num_threads(1)
-sys.path.insert(0, str(Path(__file__).parents[3] / "src/groupwise/rollouts/vllm/inside"))
+from groupwise.rollouts.vllm.server import INSIDE
 
 
 class State:
@@ -73,6 +71,10 @@ class State:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             self.faults[fault] = value - 1
         return value
+
+
+state: State
+"""Of the process that serves."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -260,8 +262,10 @@ def sample(prompt_ids: list[int], params: dict[str, Any], *, model: str) -> list
     return choices[::-1]  # in no particular order
 
 
-if __name__ == "__main__":
-    given = sys.argv[1:]
-    state = State(given)
-    port = int(given[given.index("--port") + 1])
-    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+def serve(words: list[str]) -> None:
+    """Answer at the port that the words name, in a process of its own, until that is killed."""
+    global state
+    torch.set_num_threads(1)
+    sys.path.insert(0, str(INSIDE))
+    state = State(words)
+    ThreadingHTTPServer(("127.0.0.1", int(words[words.index("--port") + 1])), Handler).serve_forever()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -15,63 +18,12 @@ import torch
 
 from groupwise.config.serving import VllmConfig
 from groupwise.errors import EngineError
+from groupwise.rollouts.vllm import broadcast
 from groupwise.rollouts.vllm.broadcast import Wire, own_address, transfers_of
 from groupwise.rollouts.vllm.client import Client, LostError
 from groupwise.rollouts.vllm.server import INSIDE, answers, free_port
+from tests.rollouts.vllm.stub import serving
 
-WORKER = """
-import hashlib, json, os, sys, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-sys.path.insert(0, sys.argv[2])
-import torch
-from groupwise_wire import Receiver
-held = {"receiver": None, "paths": [], "digests": {}, "fault": ""}
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_): ...
-    def say(self, answer, status=200):
-        data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-    def do_GET(self):
-        told = {k: held[k] for k in ("paths", "digests")} if self.path == "/held" else {}
-        self.say({"world_size": int(held["fault"] != "none"), **told})
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.path == "/fault":
-            held.update(body, paths=[], digests={})
-            return self.say({})
-        fault = held["fault"]
-        held["paths"].append(self.path)
-        if self.path == "/collective_rpc" and fault == "plain":
-            return self.say({"error": {"message": "no such method"}}, 500)
-        if self.path == "/collective_rpc":
-            assert body == {"method": "groupwise_transfers"}
-            return self.say({"results": [["folder", "gloo"], ["folder", "nccl", "gloo"]]})
-        if self.path == "/init_weight_transfer_engine" and fault == "meets nobody":
-            return self.say({"error": {"message": "no engine"}}, 400)
-        if self.path == "/init_weight_transfer_engine":
-            told = body["init_info"]
-            held["receiver"] = Receiver(told["host"], told["port"], 1, told["size"], told["backend"], told["seconds"])
-            return self.say({})
-        if fault == "refuses":
-            return self.say({"error": {"message": "no such tensor"}}, 400)
-        if fault == "stops":
-            time.sleep(0.5)
-            return self.say({"error": {"message": "a worker stopped"}}, 500)
-        if fault == "sleeps":
-            time.sleep(60)
-        told = body["update_info"]
-        received = held["receiver"].tensors(told["names"], told["shapes"], told["dtypes"], torch.device("cpu"))
-        for name, tensor in received:
-            if fault == "dies":
-                os._exit(9)
-            data = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
-            held["digests"][name] = [str(tensor.dtype), list(tensor.shape), hashlib.sha256(data).hexdigest()]
-        self.say({})
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
 TENSORS = {
     "model.embed_tokens.weight": torch.arange(12, dtype=torch.float32).reshape(3, 4) / 7,
     "model.layers.0.weight": torch.arange(6).reshape(2, 3).to(torch.bfloat16),
@@ -80,32 +32,98 @@ TENSORS = {
 }
 
 
+class Workers(BaseHTTPRequestHandler):
+    """A server's part in it, with something wrong."""
+
+    fault = ""
+    paths: ClassVar[list[str]] = []
+    digests: ClassVar[dict[str, list[object]]] = {}
+    receiver: ClassVar[Any] = None
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def say(self, answer: Any, status: int = 200) -> None:
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self) -> None:
+        told = {"paths": self.paths, "digests": self.digests} if self.path == "/held" else {}
+        self.say({"world_size": int(self.fault != "none"), **told})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == "/fault":
+            Workers.fault = body["fault"]
+            self.paths.clear()
+            self.digests.clear()
+            return self.say({})
+        self.paths.append(self.path)
+        return getattr(self, self.path.strip("/"))(body)
+
+    def collective_rpc(self, body: Any) -> None:
+        if self.fault == "plain":
+            return self.say({"error": {"message": "no such method"}}, 500)
+        assert body == {"method": "groupwise_transfers"}
+        return self.say({"results": [["folder", "gloo"], ["folder", "nccl", "gloo"]]})
+
+    def init_weight_transfer_engine(self, body: Any) -> None:
+        from groupwise_wire import Receiver
+
+        if self.fault == "meets nobody":
+            return self.say({"error": {"message": "no engine"}}, 400)
+        told = body["init_info"]
+        among = told["size"], told["backend"], told["seconds"]
+        Workers.receiver = Receiver(told["host"], told["port"], 1, *among)
+        return self.say({})
+
+    def update_weights(self, body: Any) -> None:
+        if self.fault == "refuses":
+            return self.say({"error": {"message": "no such tensor"}}, 400)
+        if self.fault == "stops":
+            time.sleep(0.5)
+            return self.say({"error": {"message": "a worker stopped"}}, 500)
+        if self.fault == "sleeps":
+            time.sleep(60)
+        told = body["update_info"]
+        lists = told["names"], told["shapes"], told["dtypes"]
+        for name, tensor in self.receiver.tensors(*lists, torch.device("cpu")):
+            if self.fault == "dies":
+                os._exit(9)
+            self.digests[name] = digest(tensor)
+        return self.say({})
+
+
+def serve(port: int) -> None:
+    sys.path.insert(0, str(INSIDE))
+    ThreadingHTTPServer(("127.0.0.1", port), Workers).serve_forever()
+
+
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Callable[[str], Client]]:
     """A worker with a fault; the same process for all, until it has died of it."""
-    started: list[tuple[subprocess.Popen[bytes], Client]] = []
+    clients: list[Client] = []
+    with ExitStack() as until_the_end:
 
-    def start() -> None:
-        port = free_port()
-        process = subprocess.Popen([sys.executable, "-c", WORKER, str(port), str(INSIDE)])
-        url, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
-        started.append((process, Client(url, VllmConfig(base_url=url, timeout_seconds=60))))
-        while not answers(url):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        def with_fault(fault: str) -> Client:
+            if not clients or not answers(clients[-1].base_url):
+                port = free_port()
+                until_the_end.enter_context(serving(serve, port, port))
+                url = f"http://127.0.0.1:{port}"
+                clients.append(Client(url, VllmConfig(base_url=url, timeout_seconds=60)))
+                until_the_end.callback(clients[-1].close)
+            clients[-1].post("/fault", {"fault": fault})
+            return clients[-1]
 
-    def with_fault(fault: str) -> Client:
-        if not started or started[-1][0].poll() is not None:
-            start()
-        client = started[-1][1]
-        client.post("/fault", {"fault": fault})
-        return client
+        yield with_fault
 
-    yield with_fault
-    for process, client in started:
-        client.close()
-        process.kill()
-        process.wait()
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The half that is left waits for the other no longer than it has to here."""
+    monkeypatch.setattr(broadcast, "_GRACE_SECONDS", 0.5)
 
 
 def wire(seconds: float = 10.0) -> Wire:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,35 +26,9 @@ from tests.rollouts.vllm.stub import Stub, engine_at, running
 PLAIN = Sampling(max_new_tokens=6)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Stub]:
-    with running() as stub:
-        yield stub
-
-
-@pytest.fixture
-def stub(server: Stub) -> Stub:
-    server.faults()
-    return server
-
-
 @pytest.fixture
 def prompts() -> list[Prompt]:
     return random_prompts((5, 9))
-
-
-@pytest.fixture
-def ask(stub: Stub, policy: Policy, tmp_path: Path) -> Iterator[Callable[..., VllmEngine]]:
-    """Builds an engine: `ask(url, policy, **settings)`, closed after the test."""
-    built: list[VllmEngine] = []
-
-    def build(url: str = stub.url, of: Policy = policy, **settings: Any) -> VllmEngine:
-        built.append(engine_at(url, of, tmp_path / "weights", **settings))
-        return built[-1]
-
-    yield build
-    for engine in built:
-        engine.close()
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,47 +13,13 @@ from groupwise.model.load import Policy
 from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.vllm.engine import VllmEngine
 from groupwise.rollouts.vllm.server import free_port
-from groupwise.training.serving import write_whole
 from groupwise.training.transfer import copied
 from tests.rollouts.engine_contract import SAMPLINGS, check_numbers
 from tests.rollouts.examples import random_prompts, token_ids
-from tests.rollouts.vllm.stub import Stub, alone, engine_at, running
+from tests.rollouts.vllm.stub import Stub, running
 
 PLAIN = Sampling(max_new_tokens=6)
 PROMPTS = random_prompts((5, 9))
-
-
-@pytest.fixture(scope="module")
-def start(build_policy: Callable[..., Policy], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the server begins with: other weights, so that they are no good."""
-    folder = tmp_path_factory.mktemp("handover") / "start"
-    write_whole(build_policy(9), folder, by=alone)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(start: Path) -> Iterator[Stub]:
-    with running(None, "--model", str(start)) as stub:
-        yield stub
-
-
-@pytest.fixture
-def stub(server: Stub) -> Stub:
-    server.faults()
-    return server
-
-
-@pytest.fixture
-def ask(policy: Policy, tmp_path: Path) -> Iterator[Callable[..., VllmEngine]]:
-    built: list[VllmEngine] = []
-
-    def build(url: str, **settings: Any) -> VllmEngine:
-        built.append(engine_at(url, policy, tmp_path / "weights", transfer="gloo", **settings))
-        return built[-1]
-
-    yield build
-    for engine in built:
-        engine.close()
 
 
 def scale(policy: Policy, factor: float) -> None:
@@ -67,7 +32,7 @@ def test_each_version_is_sent_whole(
     ask: Callable[..., VllmEngine], stub: Stub, policy: Policy, tmp_path: Path
 ) -> None:
     """The server's log-probs are those of a forward pass with the newest weights; no folder is written."""
-    engine = ask(stub.url)
+    engine = ask(transfer="gloo")
     for version in range(3):
         scale(policy, 1.2)
         engine.load_weights(version, policy.model)
@@ -85,7 +50,7 @@ def test_what_is_sent_again_is_what_was_sent(
     ask: Callable[..., VllmEngine], stub: Stub, policy: Policy
 ) -> None:
     """As with overlap: the policy has been changed since, and the server given weights by somebody else."""
-    engine = ask(stub.url)
+    engine = ask(transfer="gloo")
     engine.load_weights(3, policy.model)
     expected = token_ids(engine.generate(PROMPTS, PLAIN, group_size=3, seed=(0,)))
     scale(policy, -1.0)
@@ -101,7 +66,7 @@ def test_a_server_that_was_started_anew_is_met_again(
     port = free_port()
     words = "--model", str(start)
     with running(port, *words) as stub:
-        engine = ask(stub.url)
+        engine = ask(stub.url, transfer="gloo")
         engine.load_weights(3, policy.model)
         expected = token_ids(engine.generate(PROMPTS, PLAIN, group_size=3, seed=(0,)))
     scale(policy, -1.0)
@@ -113,7 +78,7 @@ def test_a_server_that_was_started_anew_is_met_again(
 def test_a_server_that_does_not_take_what_is_sent_is_found_out(
     ask: Callable[..., VllmEngine], stub: Stub, policy: Policy
 ) -> None:
-    engine = ask(stub.url, retry_seconds=1.0)
+    engine = ask(transfer="gloo", retry_seconds=1.0)
     stub.faults(stale=True)
     with pytest.raises(EngineError, match=r"was given the weights test-1-version-4"):
         engine.load_weights(4, policy.model)

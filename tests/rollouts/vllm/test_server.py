@@ -17,19 +17,19 @@ from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.vllm.engine import VllmEngine
 from groupwise.rollouts.vllm.server import INSIDE, Started, answers, environment, server_command
 from tests.rollouts.examples import random_prompts, token_ids
-from tests.rollouts.vllm.stub import PROGRAM, Stub, handover_of
+from tests.rollouts.vllm.stub import Stub, handover_of
 
 PLAIN = Sampling(max_new_tokens=6)
 
 
 @pytest.fixture
-def started(policy: Policy, tmp_path: Path) -> Iterator[tuple[VllmEngine, Started]]:
+def started(policy: Policy, python: str, tmp_path: Path) -> Iterator[tuple[VllmEngine, Started]]:
     config = VllmConfig(restarts=1, retry_seconds=60.0, start_seconds=60.0)
     handover = handover_of(policy, tmp_path / "weights")
 
     def command(port: int) -> list[str]:
         assert handover.last is not None
-        return [sys.executable, str(PROGRAM), "--port", str(port), "--model", str(handover.last.folder)]
+        return [python, "--port", str(port), "--model", str(handover.last.folder)]
 
     server = Started(config, command, tmp_path / "log")
     engine = VllmEngine(policy, server, handover, config)

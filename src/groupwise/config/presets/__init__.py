@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from importlib import resources
 from typing import Any
@@ -34,6 +35,11 @@ def text(name: str) -> str:
 
 
 def load(name: str) -> dict[str, Any]:
-    """The preset as a partial configuration tree."""
+    """The preset as a partial configuration tree, the caller's own."""
+    return copy.deepcopy(_read(name))
+
+
+@functools.cache
+def _read(name: str) -> dict[str, Any]:
     tree: dict[str, Any] = yaml.parse(text(name), place=f"preset {name}")
     return tree

@@ -20,9 +20,6 @@ from groupwise.rollouts.vllm.client import Client, LostError
 if TYPE_CHECKING:
     from torch import Tensor
 
-BACKENDS = ("nccl", "gloo")
-"""What torch.distributed sends by: `nccl` between GPUs, `gloo` between CPUs."""
-
 _dist: Any = torch.distributed  # its types leave out what is used here
 _GRACE_SECONDS, _LOOK_SECONDS = 5.0, 1e-4
 
@@ -37,7 +34,7 @@ class Wire:
         """Nothing is opened yet.
 
         Args:
-            backend: one of `BACKENDS`.
+            backend: what torch.distributed sends by: nccl between GPUs, gloo between CPUs.
             device: where tensors are when they are sent.
             seconds: how long one side waits for the other to take a tensor.
         """
