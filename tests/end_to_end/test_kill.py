@@ -140,6 +140,10 @@ def kill_and_compare(place: Path, variant: str, kills: int, seed: int) -> int:
     return runs
 
 
+def test_a_run_killed_once(tmp_path: Path) -> None:
+    kill_and_compare(tmp_path, "seldom", kills=1, seed=1)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(_SLOW)
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -95,21 +95,22 @@ def interpreter(place: Path) -> Iterator[str]:
         program.chmod(0o755)
         attending = threading.Thread(target=_attend, args=(door,), daemon=True)
         attending.start()
-        yield str(program)
-        door.shutdown(socket.SHUT_RDWR)  # which ends the waiting for the next
-        attending.join()
+        try:
+            yield str(program)
+        finally:  # who asks for nothing ends the waiting for the next
+            socket.create_connection(door.getsockname()).close()
+            attending.join(30)
 
 
 def _attend(door: socket.socket) -> None:
     """One stand-in after the other: each ends with the program that asked for it, which ends with its exit code."""
     while True:
-        try:
-            asking, _ = door.accept()
-        except OSError:  # the test is over
-            return
+        asking, _ = door.accept()
         with asking, asking.makefile() as told, suppress(OSError):
-            words = json.loads(told.readline())
-            process = nursery().Process(target=serve, args=(words,), daemon=True)
+            words = told.readline()
+            if not words:
+                return
+            process = nursery().Process(target=serve, args=(json.loads(words),), daemon=True)
             process.start()
             wait([asking, process.sentinel])
             process.kill()

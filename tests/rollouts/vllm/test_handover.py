@@ -59,7 +59,6 @@ def test_what_is_sent_again_is_what_was_sent(
     assert stub.told["paths"].count("/update_weights") == 1
 
 
-@pytest.mark.long
 def test_a_server_that_was_started_anew_is_met_again(
     ask: Callable[..., VllmEngine], start: Path, policy: Policy
 ) -> None:

@@ -37,7 +37,6 @@ def started(policy: Policy, python: str, tmp_path: Path) -> Iterator[tuple[VllmE
     engine.close()
 
 
-@pytest.mark.long
 def test_a_server_that_is_killed_is_started_again_with_the_last_weights(
     started: tuple[VllmEngine, Started],
 ) -> None:
