@@ -197,4 +197,7 @@ def test_nothing_learned_is_told_by_advantages() -> None:
     assert nothing_learned([*flat, {"step": 2, "advantage/mean": 0.0, "advantage/std": 0.2}]) is None
     assert nothing_learned([*flat, {"step": 2, "advantage/std": math.nan}]) is None
     assert nothing_learned([]) is None
+    unscored = [{"step": 0, "eval/length_mean": 4.0}, {"step": 1, "length/mean": 4.0}]
+    assert str(nothing_learned(unscored)).startswith("nothing: no rollout had a reward, as when")
+    assert nothing_learned([*unscored, {"step": 2, "length/mean": 4.0, "reward/mean": 0.5}]) is None
     assert nothing_learned([{"step": 1, "dpo/loss": 0.7}]) is None

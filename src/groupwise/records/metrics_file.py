@@ -239,9 +239,14 @@ def nothing_learned(lines: Iterable[Mapping[str, float]]) -> str | None:
     Args:
         lines: of metrics.jsonl.
     """
-    names = ("advantage/mean", "advantage/std")
-    told = [line[name] for line in lines for name in names if name in line]
-    return "nothing from rewards: every advantage was 0, in every step" if told and not any(told) else None
+    steps = [line for line in lines if line.get("step", 0) > 0]
+    told = [line[name] for line in steps for name in ("advantage/mean", "advantage/std") if name in line]
+    if told and not any(told):
+        return "nothing from rewards: every advantage was 0, in every step"
+    sampled = any("length/mean" in line for line in steps)
+    if sampled and not any("reward/mean" in line for line in steps):
+        return "nothing: no rollout had a reward, as when the right answers are null or cannot be read"
+    return None
 
 
 def comparable(values: Mapping[str, float]) -> dict[str, float]:
