@@ -200,4 +200,4 @@ def test_nothing_learned_is_told_by_advantages() -> None:
     unscored = [{"step": 0, "eval/length_mean": 4.0}, {"step": 1, "length/mean": 4.0}]
     assert str(nothing_learned(unscored)).startswith("nothing: no rollout had a reward, as when")
     assert nothing_learned([*unscored, {"step": 2, "length/mean": 4.0, "reward/mean": 0.5}]) is None
-    assert nothing_learned([{"step": 1, "dpo/loss": 0.7}]) is None
+    assert nothing_learned([{"step": 1, "dpo/loss": 0.7, "length/mean": 4.0}]) is None

@@ -243,7 +243,7 @@ def nothing_learned(lines: Iterable[Mapping[str, float]]) -> str | None:
     told = [line[name] for line in steps for name in ("advantage/mean", "advantage/std") if name in line]
     if told and not any(told):
         return "nothing from rewards: every advantage was 0, in every step"
-    sampled = any("length/mean" in line for line in steps)
+    sampled = any("length/mean" in line and "dpo/loss" not in line for line in steps)
     if sampled and not any("reward/mean" in line for line in steps):
         return "nothing: no rollout had a reward, as when the right answers are null or cannot be read"
     return None
