@@ -61,6 +61,12 @@ def test_train_says_when_nothing_was_learned_and_when_all_was_done(
     assert (
         "learned          nothing from rewards: every advantage was 0, in every step" in said.out.splitlines()
     )
+    (project / "mute.py").write_text(
+        "def mute(completions, **columns):\n    return [None] * len(completions)\n"
+    )
+    mute = ("prompts.held_out=null", 'rewards=[{name: "mute.py:mute"}]', "run.dir=mute")
+    unscored = "learned          nothing: no rollout had a reward, as when the right answers are null or cannot be read"
+    assert unscored in groupwise("train", "config.yaml", *mute).out.splitlines()
     again = groupwise("train", "--resume", "flat")
     assert "all 2 steps were finished before; a larger training.steps goes on" in again.out.splitlines()
     # A group of one teaches where a greedy response is what it is compared with.

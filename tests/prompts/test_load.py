@@ -90,6 +90,7 @@ GOOD = '{"prompt": "a"}\n' * 6
     ("line", "said"),
     [
         (b"{'prompt': 'a'}", "not JSON: Expecting property name enclosed in double quotes at character 2"),
+        (b'{"prompt": "a\x0cb"}', "not JSON: Invalid control character at character 14"),
         (b'{"prompt": "a"', "not JSON: Expecting ',' delimiter"),
         (b'{"prompt": "a"} {"prompt": "b"}', "not JSON: Extra data"),
         (b'["a"]', "a list, not an object; each line is like"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.errors import ConfigError, RunFolderError
+from groupwise.errors import ConfigError, GroupwiseError, RunFolderError
 from groupwise.records.metrics_file import comparable, read_metrics
 from groupwise.training import loop
 from groupwise.workbench.compare import Planned, compare, plan
@@ -228,3 +228,26 @@ def test_seeds_and_a_metric_that_is_not_there(project: Path) -> None:
         ConfigError, match=r"eval/pass@2 is not measured by these runs; there are eval/pass@1, "
     ):
         compare(runs, metric="eval/pass@2", folder=project / "out", say=silent)
+
+
+def test_what_a_later_variant_lacks_is_told_before_the_first_run(project: Path) -> None:
+    words = ("evaluate.rewards=[{name: 'reward.py:letters'}]",)
+    for vary, message in (
+        ("model=tiny,nope", "model.name 'nope'"),
+        ("prompts.train=train.jsonl,nope.jsonl", "nope.jsonl"),
+        ("rewards=['reward.py:nope']", "nope"),
+    ):
+        with pytest.raises(GroupwiseError, match=message):
+            compare(planned(project, vary, words=words), metric=METRIC, folder=project / "out", say=silent)
+    assert not list((project / "out").rglob("*.json*"))
+
+
+def test_a_folder_that_is_no_place_for_a_comparison(project: Path) -> None:
+    runs = planned(project, "objective=dr_grpo", seeds=1)
+    with pytest.raises(RunFolderError, match=r"--output .*train.jsonl/x: the folder cannot be made"):
+        compare(runs, metric=METRIC, folder=project / "train.jsonl" / "x", say=silent)
+    (project / "run").mkdir()
+    (project / "run" / "manifest.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="is the folder of a run; name another one"):
+        compare(runs, metric=METRIC, folder=project / "run", say=silent)
+    assert sorted(path.name for path in (project / "run").iterdir()) == ["manifest.json"]

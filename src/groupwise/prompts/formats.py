@@ -311,7 +311,7 @@ def _json(line: bytes, place: str, hint: Callable[[str, json.JSONDecodeError], s
         )
     except json.JSONDecodeError as error:
         raise DataError(
-            f"{place}: not JSON: {error.msg} at character {error.colno}{hint(text, error)}"
+            f"{place}: not JSON: {error.msg.removesuffix(' at')} at character {error.colno}{hint(text, error)}"
         ) from None
     except RecursionError:
         raise DataError(f"{place}: {_TOO_DEEP}") from None

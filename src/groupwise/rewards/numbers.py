@@ -26,6 +26,8 @@ class _Plain(dict[int, str | None]):
         character = chr(code)
         digit = unicodedata.decimal(character, None)
         plain: str | None = character if digit is None else str(digit)
+        if digit is None and 0x1D400 <= code < 0x1D7CE:
+            plain = unicodedata.normalize("NFKC", character)  # bold, italic and the like
         if unicodedata.category(character) == "Cf":
             plain = None  # zero-width spaces, direction marks, soft hyphens
         self[code] = plain
@@ -33,7 +35,7 @@ class _Plain(dict[int, str | None]):
 
 
 _PLAIN = _Plain(
-    {ord(c): "-" for c in "\u2212\u2013\u2010\u2011\ufe63\uff0d"}
+    {ord(c): "-" for c in "\u2212\u2012\u2796\u2013\u2010\u2011\ufe63\uff0d"}
     | {ord(c): _NBSP for c in "\u202f\u2007\u2008\u2009\u066c"}
     | {ord(c): "'" for c in "\u2019"}
     | {ord("\u3000"): " ", ord("\u3002"): ".", ord("\u066b"): ".", ord("\u2044"): "/", ord("\u2217"): "*"}

@@ -145,7 +145,8 @@ def compare(
         say: told of every run.
 
     Raises:
-        RunFolderError: a run that is there has other settings or other data than the one planned.
+        RunFolderError: a run that is there has other settings or other data than the one planned, or the folder is a
+            run's own or cannot be made.
         ConfigError: the runs do not measure the metric; names those that they do.
         GroupwiseError: a run cannot begin.
     """
@@ -153,6 +154,8 @@ def compare(
     for planned in runs:
         _refuse_metric(metric, planned.loaded)
         _refuse_other_settings(planned)
+    _refuse_folder(folder)
+    _refuse_inputs(runs)
     for planned in runs:
         if most is not None and made >= most:
             break
@@ -303,6 +306,30 @@ def _held(planned: Planned) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
+
+
+def _refuse_folder(folder: Path) -> None:
+    """The folder must be one that can be made, and no single run's."""
+    if RunFolder(folder).manifest_file.exists():
+        raise RunFolderError(
+            f"{folder} is the folder of a run; name another one for the comparison with --output"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"--output {folder}: the folder cannot be made: {error.strerror or error}; name another one"
+        ) from None
+
+
+def _refuse_inputs(runs: Sequence[Planned]) -> None:
+    """What a variant's data, rewards or model lack is told before hours go into the runs of another."""
+    seen: set[str] = set()
+    for planned in runs:
+        if planned.variant not in seen and not planned.result.exists():
+            seen.add(planned.variant)
+            read_inputs(planned.loaded)
+            refuse_early(planned.loaded)
 
 
 def _refuse_other_settings(planned: Planned) -> None:

@@ -10,6 +10,11 @@ CASES = [
     json.loads(line)
     for line in (Path(__file__).parent / "cases.jsonl").read_text(encoding="utf-8").splitlines()
 ]
+NEIGHBOURS = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "neighbours.jsonl").read_text(encoding="utf-8").splitlines()
+]
+"""Answers like those of `CASES`, whose verdict was settled before any was run."""
 REFUSED_RIGHT = frozenset({"M241"})
 """Right ones that are refused, each argued in docs/rewards/math_answer.md; this one is debatable."""
 
@@ -22,6 +27,14 @@ def test_no_wrong_case_is_paid_and_no_right_one_refused() -> None:
     assert refused == REFUSED_RIGHT
     # The one row without a gold is skipped, not scored.
     assert [c["id"] for c, s in zip(CASES, scores, strict=True) if s is None] == ["M288"]
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_their_neighbours(right: bool) -> None:
+    rows = [row for row in NEIGHBOURS if row["right"] is right]
+    assert len(rows) > 400
+    scores = math_answer([row["said"] for row in rows], [row["gold"] for row in rows])
+    assert [row for row, score in zip(rows, scores, strict=True) if score != float(right)] == []
 
 
 @pytest.mark.parametrize("kind", RIGHT)

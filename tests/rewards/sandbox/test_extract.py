@@ -19,6 +19,9 @@ CODE = "def f():\n    return 1\n"
         (f"```python\n{CODE}```\n```bash\npython f.py\n```", CODE),
         ("```javascript\nlet a = 1\n```", ""),  # of another language
         (f"<think>```python\nx = 1\n```</think>```python\n{CODE}```", CODE),
+        (f"<think>```python\n{CODE}```", ""),  # reasoning that the length cut off
+        (f"[THINK]no[/THINK]```python\n{CODE}```", CODE),
+        ("```python\ns.split('</think>')\n```", "s.split('</think>')\n"),  # only mentioned
         (f"<think>no</think><answer>{CODE}</answer>", CODE.rstrip("\n")),
         (f"<answer>\n```python\n{CODE}```\n</answer> trailing ```python\nx\n```", CODE),
         (f"<answer></answer>```python\n{CODE}```", CODE),  # an empty answer is none

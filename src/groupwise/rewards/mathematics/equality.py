@@ -26,6 +26,7 @@ from groupwise.rewards.mathematics.forms import (
     is_name,
     is_rounding,
     mirrored,
+    names_a_graph,
     plain,
     values_of,
 )
@@ -56,6 +57,9 @@ class Values(Protocol):
     def ratio(self, a: Node, b: Node) -> int:
         """The sign of a / b where that is one real number, 0 where it is not."""
 
+    def near(self, exact: Node, decimal: Node) -> bool:
+        """Whether a decimal is an irrational number rounded to the decimal's digits."""
+
 
 class Exact:
     """Decides by fractions and by what is written; everything else is undecided."""
@@ -78,6 +82,10 @@ class Exact:
             return -1
         raise UndecidedError
 
+    def near(self, exact: Node, decimal: Node) -> bool:
+        """See `Values`. Raises UndecidedError."""
+        raise UndecidedError
+
 
 class Numeric(Exact):
     """Decides by values at many points where fractions do not."""
@@ -95,6 +103,10 @@ class Numeric(Exact):
             return super().ratio(a, b)
         except UndecidedError:
             return evaluation.ratio(a, b)
+
+    def near(self, exact: Node, decimal: Node) -> bool:
+        """See `Values`. Raises evaluation.UnknownValueError."""
+        return evaluation.rounds(exact, decimal)
 
 
 def _is_lone(node: Node) -> bool:
@@ -176,7 +188,7 @@ def _stated(said: Shape, gold: Value, values: Values) -> Shape:
     first = said.sides[0]
     if not exact and isinstance(first, Value) and not is_name(first):
         exact = [first]
-    if exact and rounded and isinstance(rounded[-1], Value) and is_rounding(exact[-1], rounded[-1]):
+    if exact and rounded and isinstance(rounded[-1], Value) and _rounds(exact[-1], rounded[-1], gold, values):
         try:
             return rounded[-1] if _same_value(gold, rounded[-1], values) else exact[-1]
         except (UndecidedError, evaluation.UnknownValueError):
@@ -184,6 +196,16 @@ def _stated(said: Shape, gold: Value, values: Values) -> Shape:
     if exact:
         return exact[-1]
     return rounded[-1] if rounded else said
+
+
+def _rounds(exact: Value, rounded: Value, gold: Value, values: Values) -> bool:
+    """Whether a decimal is the exact value rounded to its digits; looked at only where the gold is that decimal.
+
+    Raises UndecidedError, evaluation.UnknownValueError: `values` cannot decide.
+    """
+    if exact.node.value is not None or rounded.node.value is None or gold.node.key != rounded.node.key:
+        return is_rounding(exact, rounded)
+    return values.near(exact.node, rounded.node)
 
 
 def _same_value(gold: Value, said: Value, values: Values) -> bool:
@@ -207,6 +229,8 @@ def _same_value(gold: Value, said: Value, values: Values) -> bool:
             pairs.append(
                 (gold.node, said.node)
             )  # the question asked for per cent, and the gold is stored bare
+    elif gold.unit is None and said.unit == units.CENTS:
+        pairs.append((gold.node, product(number(Fraction(1, 100)), said.node)))  # the data may count dollars
     elif gold.percent and not said.percent:
         pairs.append((product(number(Fraction(1, 100)), gold.node), said.node))
     undecided: Exception | None = None
@@ -263,6 +287,8 @@ def _same_relation(gold: Relation, said: Shape, values: Values) -> bool:
                 return _same(gold.sides[-1], end, values)
             if name.node.kind == first.node.kind == "symbol" and not has_symbols(gold.sides[-1]):
                 return False  # another variable
+            if names_a_graph(first) and names_a_graph(name) and len(gold.sides) == len(said.sides) == 2:
+                return _same(gold.sides[1], said.sides[1], values)  # `y = 2x` and `f(x) = 2x`
     if len(gold.signs) == 1 and len(said.signs) == 1:
         return _same_single(gold, said, values)
     for sides, signs in ((said.sides, said.signs), mirrored(said)):

@@ -58,6 +58,32 @@ def same_values(a: Node, b: Node) -> bool:
     raise UnknownValueError
 
 
+def rounds(exact: Node, decimal: Node) -> bool:
+    """Whether a decimal is the value of an expression without variables, rounded to the decimal's own digits.
+
+    Raises:
+        UnknownValueError: the expression has variables or no real value.
+    """
+    import mpmath
+
+    if symbols(exact) or decimal.value is None:
+        raise UnknownValueError
+    places = 0
+    while (decimal.value * 10**places).denominator != 1:
+        places += 1
+        if places > 30:
+            return False
+    with mpmath.workdps(DIGITS):
+        try:
+            value = _value(exact, {}, False)
+        except _OutsideError as error:
+            raise UnknownValueError from error
+        return bool(
+            abs(value - mpmath.mpf(decimal.value.numerator) / decimal.value.denominator) * 2
+            <= mpmath.mpf(10) ** -places
+        )
+
+
 def ratio(a: Node, b: Node) -> int:
     """The sign of a / b where that is one and the same real number everywhere, 0 where it is not.
 

@@ -11,6 +11,7 @@ A number before a proper fraction is a mixed number. Two numbers side by side ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -70,7 +71,7 @@ def read_expression(words: Sequence[Token]) -> Node:
 
 def is_letters(word: str) -> bool:
     """True for a run of letters that is a product of variables, not a word of a language."""
-    return len(word) == 1 or (
+    return (len(word) == 1 and word.isascii()) or (
         len(word) <= 3
         and word.isalpha()
         and word.lower() not in _SMALL_WORDS
@@ -183,6 +184,8 @@ class _Reader:
                 node = _factorial(node)
             elif self.take("sign", "%"):
                 node = product(node, number(Fraction(1, 100)))
+            elif self.take("command", "permille"):
+                node = product(node, number(Fraction(1, 1000)))
             elif self.next_is("sign", "^") and self.next_is("command", "circ", ahead=1):
                 self.at += 2
                 node = product(node, number(Fraction(1, 180)), constant("pi"))
@@ -351,7 +354,7 @@ class _Reader:
         if name in _LISTED:
             if not self.take("sign", "("):
                 raise UnreadableError(f"{name} has no bracket")
-            return function(name, *self.arguments(")"))
+            return _of_whole_numbers(name, self.arguments(")"))
         if name == "sqrt":
             return self.root()
         base: Node | None = None
@@ -414,6 +417,15 @@ def _factorial(node: Node) -> Node:
             result *= i
         return number(result)
     return function("factorial", node)
+
+
+def _of_whole_numbers(name: str, parts: list[Node]) -> Node:
+    """A greatest common divisor or the like; computed where all it is taken of are whole numbers."""
+    values = [part.value for part in parts]
+    if name in ("gcd", "lcm") and all(value is not None and value.denominator == 1 for value in values):
+        whole = [int(value) for value in values if value is not None]
+        return number(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
+    return function(name, *parts)
 
 
 def _apply(name: str, node: Node, base: Node | None) -> Node:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import re
 
+from groupwise.rewards.completions import without_reasoning
+from groupwise.rewards.mathematics.moments import STARTS_LIKE_A_DATE
 from groupwise.rewards.mathematics.nodes import UnreadableError
 from groupwise.rewards.mathematics.prose import leading_answer, line_at, math_as_text, starts_like_an_answer
 from groupwise.rewards.mathematics.spelling import closing
@@ -28,10 +30,14 @@ MAX_READ = 50_000
 """Characters, from the end, in which an answer is looked for once the reasoning is left out."""
 
 
-_THINKING = re.compile(r"<(/?)(think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
+_TURN_END = re.compile(r"(?:\s?(?:<\|[a-z_]{1,30}\|>|</s>|<eos>|<end_of_turn>)){1,3}$", re.IGNORECASE)
+_STRUCK = re.compile(r"~~[^~\n]{1,200}~~|<(s|del|strike)>[^<>\n]{0,200}</\1>|\\sout\{[^{}\n]{0,100}\}")
 _CALCULATED = re.compile(r"<<[^<>\n]{0,100}>>")
 _RAISED = re.compile(r"<sup>([^<>\n]{1,20})</sup>", re.IGNORECASE)
-_HTML = re.compile(r"</?(?:b|i|u|em|strong|span|p|sub|br|center)\s?/?>", re.IGNORECASE)
+_HTML = re.compile(
+    r"</?(?:b|i|u|em|strong|span|p|sub|br|center|final|final_answer|output|result|solution|response)\s?/?>",
+    re.IGNORECASE,
+)
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|__)([^\s*](?:[^*\n]{0,200}[^\s*])?)\1(?![\w*])")
 _PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f]|\\s[:;]-?[()DP](?=\\s|$)")
 _PARTS = re.compile(
@@ -48,7 +54,7 @@ _PART_OF = {
     "three quarters": "3/4",
 }
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
-_BOX = re.compile(r"\\f?boxed(?![a-zA-Z])\s{0,3}|\\fbox(?![a-zA-Z])\s{0,3}")
+_BOX = re.compile(r"\\(?:f?boxed|Boxed|fbox|framebox)(?![a-zA-Z])\s{0,3}")
 _MARKER = re.compile(r"(?<!#)####(?!#)[ \t\xa0]*")
 _HEADING = re.compile(r"(?:step|part|case|method|solution|problem)\b|\d+[.):][ \t]+[^\W\d]", re.IGNORECASE)
 _BETWEEN = re.compile(
@@ -62,7 +68,7 @@ _STATEMENT = re.compile(
           | (?:solutions|roots|zeros|zeroes|values) (?=\ (?:of\ \S{1,20}\ )?are\b)
           | solution (?=\ is\b)
           | final\ (?:result|value|total)
-          | (?:correct|right)\ (?:option|choice|letter) )\b
+          | (?:correct|right|best|only\ possible)\ (?:option|choice|letter) )\b
         (?: [^.\n:=?!<>]{0,60}? \b(?:is|are|was|equals?|(?:will|would|should|must)\ be|becomes)\b (?:\ ?:)?
           | (?:\ (?:to\ (?:the|this|your)|for|in)\ [^.\n:=?!<>()]{0,40})?
             [\s*_"']{0,4} (?:\([^()\n]{0,30}\))? [\s*_"'}]{0,4} [:=]
@@ -70,22 +76,55 @@ _STATEMENT = re.compile(
         [\s*_:=#>]{0,12}""",
     re.VERBOSE | re.IGNORECASE,
 )
+_ALONE = r"[-+]?[$\\(]{0,3}[-+]?\d[\d,]*(?:\.\d+)?\s*(?:[.!?)$\\\n]|\Z|[a-z]{2,20}\s*(?:[.!?)\n]|\Z))"
+"""A number that ends what it stands in, perhaps with its noun."""
 _CORRECTED = re.compile(
-    r"""\b(?: (?:wait|actually|no|sorry|oops|hmm|hold\ on|i\ mean|on\ second\ thou?ght)\b [\s,.!:;-]{1,4} ){1,3}
+    rf"""\b(?: (?:wait|actually|no|sorry|oops|hmm|hold\ on|i\ mean|scratch\ that|on\ second\ thou?ght)\b
+            [\s,.!:;-]{{1,4}} ){{1,3}}
         (?: (?:it|that|this|the\ (?:answer|result|total|value|number)) (?:['’]s|\ is|\ was|\ equals)
             (?:\ actually|\ really|\ in\ fact)? | (?:it|that|this)\ (?:should|must|would)\ be )\s+
-      | \bcorrection\s?:\s* """,
+      | \bcorrection\s?:\s*
+      | \b(?: (?:wait|actually|sorry|oops|hmm|hold\ on|i\ mean|scratch\ that|just\ kidding|make\ that|rather
+                 |on\ second\ thou?ght)\b [\s,.!:;-]{{1,4}}
+            | nop?e?[,.:;!]\s{{0,3}} | no\ wait,?\s ){{1,3}} (?={_ALONE})
+      | \b(?:but|in\ fact|in\ reality|in\ truth) [\s,]{{1,3}} (?:in\ fact[\s,]{{1,3}})?
+        (?:it|that|the\ (?:answer|result|total|value|number)) (?:['’]s|\ is|\ was|\ equals)\s+ (?={_ALONE}) """,
     re.VERBOSE | re.IGNORECASE,
 )
 """What takes back an answer that was stated before, and states another."""
 _DENIED = re.compile(
-    r"\s*(?:definitely |certainly |clearly )?(?:not|never|isn't|anything but|unlikely|wrong|incorrect)\b",
+    r"\s*(?:definitely |certainly |clearly |surely |obviously |probably |in fact )?"
+    r"(?:not|never|isn't|anything but|unlikely|wrong|incorrect)\b",
     re.IGNORECASE,
 )
+_NOT_BUT = re.compile(r"\s*not\s+[^.,;\n]{1,60}?,?\s+but\s+(?:rather\s+|is\s+)?", re.IGNORECASE)
+_NOT_MINE = re.compile(
+    r"""(?: \b(?:wrong|incorrect|mistaken|erroneous|false|bad)\ (?:final\ )?
+          | \b(?: (?:some|many|most|people|others|someone|somebody|students?|they)(?:\ people|\ students)?
+                  (?:\ (?:might|may|could|would|will|often|sometimes))?
+                | (?:one|you)\ (?:might|may|could|would) )
+            \ (?:first\ )?(?:thinks?|says?|claims?|guess|believe|assume|argue|expect|suppose|thought|claimed|said
+                         |guessed|believed)
+            (?:\ that)? (?:\ the)? (?:\ final|\ correct|\ right)?\ )$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What makes a statement behind it one that the text itself does not make."""
 _OR_ANOTHER = re.compile(
-    r"[\s$)\\,.]{0,6}\bor\s+(?:maybe |perhaps |possibly |even |it could be )?[$\\(]{0,3}[-+]?\d",
+    rf"""[\s$)\\,.]{{0,6}}\bor\s+(?:maybe\ |perhaps\ |possibly\ |even\ |it\ could\ be\ )?[$\\(]{{0,3}}[-+]?\d
+      | [\s$)\\,.;:!?*_]{{0,8}} \(?\s?
+        (?:\b(?:or|otherwise|alternatively|else|if\ not|failing\ that|maybe|perhaps|possibly)\b[\s,:]{{1,3}}){{1,3}}
+        (?:(?:it|that|the\ answer)\ (?:is|could\ be|might\ be|may\ be|would\ be)\s+|it's\s+|even\s+)? (?={_ALONE})
+      | [\s$)]{{0,3}}[,/|]\s*\$?-?\d[\d.,]*\s?\$?\s?[.!]?\s*(?:\n|\Z)
+      | [*_$)]{{0,3}}\?\s*(?={_ALONE})""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Another answer right behind one."""
+_BY_CASE = re.compile(
+    r"[\s$*)]*(?:if|when|unless|provided)\b[^.\n]{0,80}?(?:\botherwise\b|\belse\b"
+    r"|[;,]\s*(?:and\s+|or\s+)?[-+$]{0,2}\d[\d.]*\s+(?:if|when|unless)\b)",
     re.IGNORECASE,
 )
+_WITHIN_FORMULA = re.compile(r"(?:\d|\\(?:sqrt(?:\[\d\])?|[dtc]?frac)\s?\{|\^\{?)$")
 _BEHIND_BOX = re.compile(
     r"(?P<taken>\s*(?:\\?%|\^\s*\{?\\circ\}?|°|\\degree)|[\s~$]*\\(?:text|mathrm|textrm)\s*\{[^{}]{1,30}\}(?:\s?\^\{?\d\}?)?)"
     r"|(?P<goes_on>\s*(?:[/^!*+]|\\(?:cdot|times|div|frac|sqrt|pi)(?![a-z]))|\d)"
@@ -104,8 +143,11 @@ def find_answer(completion: str, *, kind: str = "value", prompt: str | None = No
     Raises:
         UnreadableError: there is none, or it was taken back; says why.
     """
-    text = _without_reasoning(characters(completion).replace("\r\n", "\n"))
-    text = _EMPHASIS.sub(r"\2", _HTML.sub("", _RAISED.sub(r"^{\1}", _CALCULATED.sub("", text))))
+    text = without_reasoning(characters(completion).replace("\r\n", "\n"))
+    if text is None:
+        raise UnreadableError("the reasoning was never closed")
+    text = _STRUCK.sub(" ", _CALCULATED.sub("", _TURN_END.sub("", text.rstrip())))
+    text = _EMPHASIS.sub(r"\2", _HTML.sub("", _RAISED.sub(r"^{\1}", text)))
     text = _PARTS.sub(lambda m: f"{m[1]} {_PART_OF[m[2].lower()]}", _PICTURES.sub("", text))
     tagged = _tagged(text)
     if tagged is not None:
@@ -142,18 +184,6 @@ def gold_answer(text: str) -> str:
         if starts_like_an_answer(text[match.end() : match.end() + 40]):
             stated = leading_answer(line_at(text, match.end()))
     return text if stated is None else stated
-
-
-def _without_reasoning(text: str) -> str:
-    open_at, close_at = None, None
-    for match in _THINKING.finditer(text):
-        if match[1]:
-            close_at, open_at = match.end(), None
-        elif open_at is None:
-            open_at = match.end()
-    if open_at is not None:
-        raise UnreadableError("the reasoning was never closed")
-    return text if close_at is None else text[close_at:]
 
 
 def _tagged(text: str) -> str | None:
@@ -195,7 +225,7 @@ def _latest(text: str, kind: str) -> Found | None:
     box_at = boxes[-1][0] if boxes else -1
     marker = _marked(text, box_at)
     marker_at = marker[0] if marker else -1
-    stated = _stated(text, max(box_at, marker_at), kind)
+    stated = _stated(text, max(box_at, boxes[-1][2] if boxes else -1, marker_at), kind)
     if stated is not None:
         start, answer, corrects = stated
         before: list[tuple[int, str]] = []
@@ -216,11 +246,12 @@ def _latest(text: str, kind: str) -> Found | None:
         raise UnreadableError("the last box was never closed")
     if DENIED_AFTER.match(text, last[2]):
         raise UnreadableError("the last box was taken back")
-    if _OR_ANOTHER.match(text, last[2] + 1):
-        raise UnreadableError("another answer stands behind the box")
+    if _WITHIN_FORMULA.search(text, max(0, last[0] - 12), last[0]):
+        raise UnreadableError("the box is a part of a formula")
     answer = _joined(text, boxes)
     if not answer.strip():
         raise UnreadableError("the box is empty")
+    answer = _listed([answer, *_alternative(text[last[2] + 1 : last[2] + 200])])
     different = tuple(dict.fromkeys(_inside(text, box).strip() for box in boxes))
     return Found(answer, "box", different if len(different) > 1 else ())
 
@@ -261,7 +292,7 @@ def _inside(text: str, box: Box) -> str:
     answer = text[inside : end if end >= 0 else len(text)]
     nested = list(_BOX.finditer(answer))
     if nested:
-        answer = answer.replace(r"\boxed", "").replace(r"\fbox", "")
+        answer = _BOX.sub("", answer)
     before = text[max(0, start - 8) : start].rstrip(" $")
     if before.endswith("-") and not re.search(r"[\w)}\]]\s*-$", before):
         answer = f"-({answer})" if re.search(r"[+\-,]", answer) else "-" + answer
@@ -326,17 +357,26 @@ def _stated(text: str, after: int, kind: str) -> tuple[int, str, bool] | None:
         correction = match.re is _CORRECTED
         if correction and not run and after < 0 and not denied:
             continue  # there is nothing to take back
-        rest = text[match.end() : match.end() + 400]
+        begin = match.end()
+        rest = text[begin : begin + 400]
         if correction and re.match(r"not\b", rest, re.IGNORECASE):
             continue  # "no, it is not 8" leaves what was stated
-        if _DENIED.match(rest):
+        instead = _NOT_BUT.match(rest)
+        if instead is not None:
+            begin += instead.end()
+            rest = rest[instead.end() :]
+        if _DENIED.match(rest) or _NOT_MINE.search(text, max(0, match.start() - 60), match.start()):
             run, denied = [], True
             continue
         if _BOX.match(rest.lstrip(" $*")) or _MARKER.match(rest):
             continue
-        line = line_at(text, match.end())
-        if not line.strip("*_ $"):
-            line = line_at(text, match.end() + len(line) + 1)
+        line = line_at(text, begin)
+        if text[begin - 1] == "\n":
+            line = re.sub(r"^\s*[-*\u2022]\s+(?=\S)", "", line)
+        for _ in range(2):
+            if not line.strip("*_ $"):
+                begin += len(line) + 1
+                line = re.sub(r"^\s*[-*\u2022]\s+(?=\S)", "", line_at(text, begin))
         answer = _said(line, kind)
         if answer is None:
             continue
@@ -353,15 +393,40 @@ def _stated(text: str, after: int, kind: str) -> tuple[int, str, bool] | None:
         )
         run = [*run, answer] if follows else [answer]
         start, behind, denied, corrects = match.start(), match.end(), False, correction
+    if run:
+        run += _another(math_as_text(text[behind : behind + 600]), run[-1])
     if denied and after < 0:
         raise UnreadableError("the answer is denied, and no other is stated")
     return (start, _listed(run), corrects) if run else None
+
+
+def _another(text: str, answer: str) -> list[str]:
+    """A second answer right behind a stated one, "Or 9.", so that both are seen to be named.
+
+    Raises:
+        UnreadableError: the answer holds in one case, and another is named for the rest.
+    """
+    rest = text[text.find(answer) + len(answer) :]
+    if _BY_CASE.match(rest):
+        raise UnreadableError("another answer is stated for another case")
+    return _alternative(rest)
+
+
+def _alternative(rest: str) -> list[str]:
+    """The number that a text offers as another answer at its start; none in most texts."""
+    another = _OR_ANOTHER.match(rest)
+    if another is None:
+        return []
+    number = re.search(r"[-+]?\d[\d.,/]*%?", another[0] + rest[another.end() :].partition("\n")[0])
+    return [] if number is None else [number[0].rstrip(".,")]
 
 
 def _said(line: str, kind: str) -> str | None:
     """The answer that a line begins with; None where it begins with none."""
     if starts_like_an_answer(line):
         return leading_answer(math_as_text(line)) or None
+    if kind == "words" and (date := STARTS_LIKE_A_DATE.match(line.lstrip(" *_$"))) is not None:
+        return date[0] if not _OR_ANOTHER.match(line.lstrip(" *_$"), date.end()) else line
     if kind == "words" and re.match(r"[$*_\s]*(?:\\text\s*\{)?[^\W\d_]", line):
         words = re.split(r"[.,;!?\n(]|\s(?:because|since|as|so|which|but)\s", math_as_text(line))[0]
         return words.strip(" *_") or None

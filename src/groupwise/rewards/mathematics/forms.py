@@ -41,6 +41,14 @@ def is_name(value: Value) -> bool:
     return node.kind == "product" and all(part.kind == "symbol" for part in node.parts)
 
 
+def names_a_graph(value: Value) -> bool:
+    """True for `y` and for a function of `x`."""
+    node = value.node
+    return node.key == "`y`" or (
+        node.kind == "function" and node.name in ("f", "g") and node.parts[0].key == "`x`"
+    )
+
+
 def halves(value: Value) -> tuple[Shape, ...]:
     """A fraction as the two sides of a ratio."""
     fraction = value.node.value
@@ -77,6 +85,9 @@ def interval_of(relation: Relation) -> Shape | None:
     infinity = Value(constant("infinity"))
     minus_infinity = Value(negative(constant("infinity")))
     sides, signs = relation.sides, relation.signs
+    around = _around(relation)
+    if around is not None:
+        return around
     if len(signs) == 1 and not is_variable(sides[0]) and is_variable(sides[1]):
         sides, signs = mirrored(relation)
     if len(signs) == 1 and is_variable(sides[0]) and not has_symbols(sides[1]):
@@ -95,6 +106,63 @@ def interval_of(relation: Relation) -> Shape | None:
                 "(" if signs[0] == "<" else "[", (sides[0], sides[2]), ")" if signs[1] == "<" else "]"
             )
     return None
+
+
+def both_bounds(shape: Shape) -> Shape | None:
+    r"""The interval that two inequalities say together, `x > 1, x < 4`; None where they leave nothing or everything.
+
+    Only a lower bound below an upper one: `x < 1, x > 4` names two intervals.
+    """
+    if not isinstance(shape, Many) or shape.braces or len(shape.items) != 2:
+        return None
+    names: list[Shape] = []
+    bounds: list[Group] = []
+    for item in shape.items:
+        if not isinstance(item, Relation) or len(item.signs) != 1:
+            return None
+        names += [side for side in item.sides if is_variable(side)]
+        interval = interval_of(item)
+        if not isinstance(interval, Group):
+            return None
+        bounds.append(interval)
+    infinity = constant("infinity").key
+    below = [b for b in bounds if isinstance(b.items[1], Value) and b.items[1].node.key == infinity]
+    above = [b for b in bounds if b not in below]
+    if len(names) != 2 or names[0] != names[1] or len(below) != 1 or len(above) != 1:
+        return None
+    low, high = below[0].items[0], above[0].items[1]
+    if not isinstance(low, Value) or not isinstance(high, Value):
+        return None
+    if low.node.value is None or high.node.value is None or low.node.value >= high.node.value:
+        return None
+    return Group(below[0].opening, (low, high), above[0].closing)
+
+
+def _around(relation: Relation) -> Shape | None:
+    r"""The interval that the distance from a number says: `|x| < 2`, `|x - 1| \ge 3`."""
+    sides, signs = relation.sides, relation.signs
+    if len(signs) != 1 or not all(isinstance(side, Value) for side in sides):
+        return None
+    if isinstance(sides[1], Value) and sides[1].node.kind == "function":
+        sides, signs = mirrored(relation)
+    size, bound = sides
+    assert isinstance(size, Value)
+    assert isinstance(bound, Value)
+    radius, sign = bound.node.value, signs[0]
+    if size.node.name != "abs" or size.node.kind != "function" or radius is None or radius <= 0:
+        return None
+    inside = size.node.parts[0]
+    middle = Fraction(0)
+    shift = inside.parts[1].value if inside.kind == "sum" and len(inside.parts) == 2 else None
+    if shift is not None:
+        inside, middle = inside.parts[0], -shift
+    if inside.kind != "symbol" or sign not in ("<", r"\le", ">", r"\ge"):
+        return None
+    low, high = Value(number(middle - radius)), Value(number(middle + radius))
+    if sign in ("<", r"\le"):
+        return Group("(" if sign == "<" else "[", (low, high), ")" if sign == "<" else "]")
+    left = Group("(", (Value(negative(constant("infinity"))), low), ")" if sign == ">" else "]")
+    return Union((left, Group("(" if sign == ">" else "[", (high, Value(constant("infinity"))), ")")))
 
 
 def is_variable(shape: Shape) -> bool:

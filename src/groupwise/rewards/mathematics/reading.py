@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from fractions import Fraction
 
 from groupwise.rewards.mathematics import units
-from groupwise.rewards.mathematics.nodes import UnreadableError, negative, number
+from groupwise.rewards.mathematics.expressions import read_expression
+from groupwise.rewards.mathematics.forms import both_bounds
+from groupwise.rewards.mathematics.moments import moments
+from groupwise.rewards.mathematics.nodes import UnreadableError, based, negative, number, product
 from groupwise.rewards.mathematics.shapes import Many, Shape, Value, Words
 from groupwise.rewards.mathematics.spelling import spell
 from groupwise.rewards.mathematics.structure import shape_of
@@ -49,6 +53,7 @@ _PART_OF = {
     ("and", "a", "third"): Fraction(1, 3),
     ("and", "a", "quarter"): Fraction(1, 4),
 }
+_HALVES = frozenset({("half",), ("a", "half"), ("one", "half")})
 _PHRASES = {
     "empty set": "no solution",
     "the empty set": "no solution",
@@ -76,10 +81,50 @@ _PHRASES = {
 _SPACE_AT_START = re.compile(r"\A(?:\\[,;:! ]|\\q?quad(?![a-z])|~|\s)+")
 _SPACE_AT_END = re.compile(r"(?:\\[,;:!]|\\q?quad|\\+$|~|\s)+$")
 _COLOURS = re.compile(r"\\(?:text)?color(?:\[\w{0,9}\])?\s?\{[^{}]{0,30}\}|\\[hv]?phantom\s?\{[^{}]{0,30}\}")
-_OVER = re.compile(r"\{([^{}\\]{1,100})\\over(?![a-z])([^{}\\]{1,100})\}")
+_OVER = re.compile(r"\{([^{}\\]{1,100})\\(over|choose)(?![a-z])([^{}\\]{1,100})\}")
+_BARE_OVER = re.compile(r"([^{}\\,;=]{1,100})\\(over|choose)(?![a-z])([^{}\\,;=]{1,100})")
 _OPEN_ENDS = re.compile(r"([\[\]])([^\[\]]+,[^\[\]]+)([\[\]])")
 _TWO_UNITS = re.compile(
-    r"(\d{1,9}(?:\.\d{1,9})?) ?([a-z]{1,12})\.?(?:,? and|,)? (\d{1,9}(?:\.\d{1,9})?) ?([a-z]{1,12})\.?", re.I
+    r"(\d{1,9}(?:\.\d{1,9})?) ?([a-z]{1,12})\.?(?:(?:,? and|,)? )?(\d{1,9}(?:\.\d{1,9})?) ?([a-z]{1,12})\.?",
+    re.I,
+)
+_ARC = re.compile(
+    r"(-?)(\d{1,9})\^\\circ\s*(\d{1,2}(?:\.\d{1,9})?)'(?!')(?:\s*(\d{1,2}(?:\.\d{1,9})?)''|\s*)"
+)
+_DECIMAL_COMMA = re.compile(
+    r"((?:[€£$]\s?)?[-+]?)(0,\d{1,30}|\d{1,30},(?:\d{1,2}|\d{4,30}))((?!\d)[^\d,;]{0,40})"
+)
+_LARGE = {
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "mil": 10**6,
+    "mn": 10**6,
+    "mio": 10**6,
+    "B": 10**9,
+    "bn": 10**9,
+}
+_SCALED = re.compile(rf"((?:[€£$]\s?)?[-+]?\d[\d.,]{{0,30}})\s?({'|'.join(_LARGE)})\.?(\s[A-Za-z]{{2,20}})?")
+_DOZENS = re.compile(r"([^\s].{0,30}?) dozens?(?: (?:of )?[a-z ]{1,30})?", re.IGNORECASE)
+_FOR_ALL = re.compile(
+    r"(?:[,;]\s*|\s+(?=\())(?:\\text\s?\{[^{}]{0,20}\}\s*)?\(?\b[a-z]\s*\\in\s*(?:\\mathbb\s?\{?\s?)[ZNRQ]\s?\}?\)?$"
+)
+_ASIDE = re.compile(
+    r"(?<=\d)\s\((?!or\b|not\b|base\b|mod\b|wrong|incorrect|maybe|perhaps)[A-Za-z -]{2,40}\)$"
+)
+_NAMED = re.compile(
+    r"^(?:the\s)?(?:final\s|correct\s)?(?:answer|ans|result)(?:\sis)?\s?[:=]?\s(?=\S)", re.IGNORECASE
+)
+_BASE = {"two": "2", "three": "3", "five": "5", "eight": "8", "ten": "10", "sixteen": "16"}
+_IN_BASE = re.compile(
+    r"\(?([0-9A-Za-z]{1,60})\)?\s*(?:_\s*\{?\s*(?:\\text\s?\{\s*)?|,?\s\(?(?:in\s)?base[\s-])(\d{1,2}|[a-z]{3,7})[\s})]*"
+)
+_BEHIND_CHINESE = re.compile(
+    r"(?<=\d)\s?(?!.*[\u5341\u767e\u5343\u4e07\u842c\u4ebf\u5104])[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{1,20}$"
+)
+_ALL_BUT = re.compile(
+    r"(?:all\s)?real\snumbers\s(?:except|other\sthan|but)\s(?:for\s)?(?:x\s*(?:=|\\ne)\s*)?([^A-Za-z]{1,60}(?:(?:and|or)[^A-Za-z]{1,20})?)",
+    re.IGNORECASE,
 )
 
 
@@ -124,7 +169,7 @@ def readings(text: str, *, gold: bool) -> list[Shape]:
 def _readings(text: str, gold: bool) -> tuple[Shape, ...]:
     if len(text) > MAX_ANSWER:
         raise UnreadableError(f"it has more than {MAX_ANSWER} characters")
-    cleaned = clean(text)
+    cleaned = clean(text) if gold else _BEHIND_CHINESE.sub("", clean(text))
     if not cleaned:
         raise UnreadableError("it is empty")
     if gold and cleaned.lower() in _NONE:
@@ -134,22 +179,27 @@ def _readings(text: str, gold: bool) -> tuple[Shape, ...]:
     choice = _choice(plain, gold)
     spelled = _respelled(spell(cleaned))
     found: list[Shape] = [] if choice is None else [choice]
-    clock = re.fullmatch(r"(\d{1,2})(?::(\d\d))?\s*([ap])\.?\s?m\.?", plain, re.IGNORECASE)
-    if clock:
-        return (Words(f"{int(clock[1])}:{clock[2] or '00'} {clock[3].lower()}m"),)
-    found += filter(None, (_counted(spelled), _in_two_units(spelled)))
+    times = tuple(Words(moment) for moment in moments(" ".join(plain.split()), gold=gold))
+    if times and not re.fullmatch(r"\d+:\d+", plain):
+        return times
+    found += [
+        *times,
+        *filter(None, (_counted(plain), _in_two_units(plain), _in_base(spelled), _arc(spelled))),
+    ]
     reason = "it is no answer"
     try:
         words = tokens(spelled)
-        found.append(shape_of(words))
+        shape = shape_of(words)
+        found.append(shape)
+        bounds = both_bounds(shape)
+        if bounds is not None:
+            found.append(bounds)
         if any(word.grouped for word in words):
             found.append(shape_of(tokens(spelled, group=False)))
     except (UnreadableError, RecursionError) as error:
         reason = str(error)
     if not gold:
-        decimal = re.fullmatch(r"[€£$]?\s?([-+]?\d+),(\d{1,2}|\d{4,})\s?[€£$]?", spelled)
-        if decimal:
-            found.append(Value(number(Fraction(f"{decimal[1]}.{decimal[2]}"))))
+        found += _as_people_write(spelled)
     glued = re.fullmatch(r"([-+]?[\d.,]*\d)([A-Za-z]{1,3})", spelled)
     if glued and glued[2] in units.GLUED:
         found.append(_glued(glued[1], glued[2]))
@@ -166,8 +216,17 @@ def _respelled(text: str) -> str:
     if text == "{}":
         return r"\emptyset"
     alone = re.fullmatch(r"\\text\s*\{([^{}]*\d[^{}]*)\}", text)
-    text = _OVER.sub(r"\\frac{\1}{\2}", text if alone is None else alone[1].strip())
+    text = _OVER.sub(_divided, text if alone is None else alone[1].strip())
+    text = _NAMED.sub("", _ASIDE.sub("", _FOR_ALL.sub("", text)))
+    text = re.sub(r"^([(\[].*[)\]])\s?\^\s?\{?\s?(?:T|\\top|\\intercal)\s?\}?$", r"\1", text)  # a column
+    bare = _BARE_OVER.fullmatch(text)
+    text = text if bare is None else _divided(bare)
     text = re.sub(r"^(\d+) to (\d+)$", r"\1:\2", text)
+    text = re.sub(r"^(\d+) (?:out of|in)(?: every)? (\d+)$", r"\\frac{\1}{\2}", text)
+    except_ = _ALL_BUT.fullmatch(text)
+    if except_ is not None:
+        points = re.sub(r"and|or", ",", except_[1])
+        return rf"\mathbb{{R}} \setminus \{{ {points} \}}"
     text = re.sub(r"^\((\d{1,40})\)(?=_)", r"\1", text)
     ends = _OPEN_ENDS.fullmatch(text)
     if ends is not None and (ends[1], ends[3]) != ("[", "]"):
@@ -175,12 +234,63 @@ def _respelled(text: str) -> str:
     return text
 
 
+def _divided(match: re.Match[str]) -> str:
+    return rf"\{'frac' if match[2] == 'over' else 'binom'}{{{match[1]}}}{{{match[3]}}}"
+
+
+def _as_people_write(text: str) -> list[Shape]:
+    """Readings that an answer is given and a gold is not: a decimal comma, `1.5k`, `1 and 1/2`."""
+    found: list[Shape] = []
+    dozens = _DOZENS.fullmatch(text)
+    if dozens is not None:
+        many = number(1) if dozens[1].lower() in ("a", "one") else getattr(_counted(dozens[1]), "node", None)
+        with contextlib.suppress(UnreadableError):
+            many = read_expression(tokens(dozens[1])) if many is None else many
+        if many is not None:
+            found.append(Value(product(many, number(12))))
+    with contextlib.suppress(UnreadableError, RecursionError):
+        comma = _DECIMAL_COMMA.fullmatch(text)
+        if comma is not None:
+            found.append(shape_of(tokens(comma[1] + comma[2].replace(",", ".") + comma[3])))
+        mixed = re.fullmatch(r"(-?\d{1,9}) and (\d{1,9}/\d{1,9})(\D.{0,40})?", text)
+        if mixed is not None:
+            found.append(shape_of(tokens(f"{mixed[1]} {mixed[2]}{mixed[3] or ''}")))
+        scaled = _SCALED.fullmatch(text)
+        value = shape_of(tokens(scaled[1] + (scaled[3] or ""))) if scaled is not None else None
+        if scaled is not None and isinstance(value, Value):
+            found.append(Value(product(value.node, number(_LARGE[scaled[2]])), unit=value.unit))
+    return found
+
+
+def _in_base(text: str) -> Value | None:
+    """A number in a base: `2A_{16}`, `1011_{\\text{two}}`, `1011 (base 2)`; its digits must be of the base."""
+    match = _IN_BASE.fullmatch(text)
+    base = "" if match is None else _BASE.get(match[2], match[2])
+    if match is None or not base.isdigit() or not 2 <= int(base) <= 36:
+        return None
+    digits = match[1].upper()
+    if not digits[0].isdigit() or any(int(digit, 36) >= int(base) for digit in digits):
+        return None
+    return Value(based(digits, base))
+
+
+def _arc(text: str) -> Value | None:
+    """An angle in degrees, minutes and seconds."""
+    match = _ARC.fullmatch(text)
+    if match is None:
+        return None
+    size = Fraction(match[2]) + Fraction(match[3]) / 60 + Fraction(match[4] or 0) / 3600
+    degree = units.read_unit([Token("word", "degree", True)])
+    return Value(number(-size if match[1] else size), unit=None if degree is None else degree[0])
+
+
 def _in_two_units(text: str) -> Value | None:
     """A quantity in a unit and a smaller one of the same kind: `1 hour 30 minutes`."""
     match = _TWO_UNITS.fullmatch(text)
     if match is None:
         return None
-    large, small = (units.read_unit([Token("word", word, True)]) for word in (match[2], match[4]))
+    names = (match[2], "min" if match[4] == "m" and match[2].lower() in ("h", "hr", "hrs") else match[4])
+    large, small = (units.read_unit([Token("word", word, True)]) for word in names)
     if large is None or small is None or large[1] != 1 or small[1] != 1 or not large[0].dimensions:
         return None
     factor = units.compatible(large[0], small[0])
@@ -203,11 +313,28 @@ def _counted(text: str) -> Value | None:
     if words[:1] in (["minus"], ["negative"]):
         below = _counted(text.lstrip()[len(words[0]) :].strip(" -"))
         return None if below is None else Value(negative(below.node), unit=below.unit)
+    if words and tuple(words) in _HALVES:
+        return Value(number(Fraction(1, 2)))
+    if words[:1] == ["a"] and words[1:2] and words[1] in ("hundred", "thousand", "million", "billion"):
+        words = ["one", *words[1:]]
+    point = words.index("point") if "point" in words[1:-1] else 0
+    if point:
+        whole, digits = (
+            _counted(" ".join(words[:point])),
+            [_COUNT.get(word, Fraction(-1)) for word in words[point + 1 :]],
+        )
+        if whole is None or whole.unit is not None or not all(0 <= digit <= 9 for digit in digits):
+            return None
+        figures = "".join(str(int(digit)) for digit in digits)
+        return Value(number((whole.node.value or 0) + Fraction(int(figures), 10 ** len(figures))))
     part_of = _PART_OF.get(tuple(words[-3:])) if len(words) > 3 else None
     if part_of is not None:
         whole = _counted(" ".join(words[:-3]))
         known = whole is not None and whole.node.value is not None and whole.unit is None
         return Value(number(whole.node.value + part_of)) if known else None  # type: ignore[union-attr,operator]
+    if len(words) > 1 and (words[-1] == "percent" or words[-2:] == ["per", "cent"]):
+        shares = _counted(" ".join(words[: -1 if words[-1] == "percent" else -2]))
+        return None if shares is None or shares.unit is not None else Value(shares.node, percent=True)
     if not words or words[0] not in _COUNT:
         return None
     total_, part, used = Fraction(0), Fraction(0), 0

@@ -39,6 +39,9 @@ _SIGNS = {
     "∕": "/",
     "√": r"\sqrt ",
     "∛": r"\sqrt[3]",
+    "∜": r"\sqrt[4]",
+    "′": "'",
+    "″": "''",
     "∞": r"\infty ",
     "∪": r"\cup ",
     "∩": r"\cap ",
@@ -89,6 +92,10 @@ _SAME = {
     "dfrac": "frac",
     "tfrac": "frac",
     "cfrac": "frac",
+    "nicefrac": "frac",
+    "sfrac": "frac",
+    "xfrac": "frac",
+    "flatfrac": "frac",
     "leq": "le",
     "leqslant": "le",
     "leqq": "le",
@@ -145,6 +152,12 @@ _FONTS = vocabulary(
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 _FONT = re.compile(r"\\text\s*\{")
+_SMALL_FRACTION = re.compile("([⁰¹²³⁴-⁹]+)[/⁄]([₀-₉]+)")
+_ESCAPED = re.compile(r"(?<!\\)\\([%$#&])")
+_DEGREE = re.compile(r"(?<=[\d)])\s?\^\s?(?:\{\s*)?(?:\\text\s?\{\s*[oO°]\s*\}|[oO])(?:\s*\})?(?![A-Za-z])")
+_FRACTION_OF_UNITS = re.compile(
+    r"\\frac\s*\{\s*\\text\s*\{([^{}]{1,30})\}\s*\}\s*\{\s*\\text\s*\{([^{}]{1,30})\}((?:\^\{?\d\}?)?)\s*\}"
+)
 _SPACES = re.compile(
     r"(?<!\\)\\[;: ~>]|~|\\(?:quad|qquad|enspace|thinspace|hspace\{[^{}]{0,20}\}|medspace)(?![A-Za-z])"
 )
@@ -158,19 +171,22 @@ def spell(text: str) -> str:
     `groupwise.rewards.numbers.characters`.
     """
     if not text.isascii():
+        text = _SMALL_FRACTION.sub(_small_fraction, text)
         text = _RUN_RAISED.sub(lambda m: "^{" + "".join(_RAISED[c] for c in m[0]) + "}", text)
         text = _RUN_LOWERED.sub(lambda m: "_{" + "".join(_LOWERED[c] for c in m[0]) + "}", text)
         text = text.translate(_UNICODE)
     if "\\" in text:
+        text = text.replace(r"\left.", "").replace(r"\right.", "")
         text = text.replace(r"\!", "").replace(r"\/", "").replace(r"\,", "\u00a0").replace("{,}", ",")
-        text = text.replace(r"\%", "%").replace(r"\$", "$").replace(r"\#", "#").replace(r"\&", "&")
+        text = _ESCAPED.sub(r"\1", text)
         text = text.replace(r"\|", "|").replace(r"\degree", r"^\circ ").replace(r"^{\circ}", r"^\circ ")
         text = text.replace(r"^{ \circ }", r"^\circ ").replace(r"\textdegree", r"^\circ ")
         text = _SPACES.sub(" ", text)
         text = _COMMAND.sub(_command, text)
-        text = _unwrapped(text)
+        text = _FRACTION_OF_UNITS.sub(r"\\text{\1/\2\3}", _unwrapped(text))
     elif "{,}" in text:
         text = text.replace("{,}", ",")
+    text = _DEGREE.sub(r"^\\circ ", text)
     text = re.sub(r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\cdot ", text)
     text = re.sub(r"(?<=[\w)}\]])\*\*(?=[\w({\\+-])", "^", text)
     text = re.sub(r"^\s*(?:negative|minus)\s+(?=[\d$.\\])", "-", text, flags=re.IGNORECASE)
@@ -179,6 +195,13 @@ def spell(text: str) -> str:
     text = re.sub(r">=", r"\\ge ", text)
     text = text.replace("!=", r"\ne ").replace("+/-", r"\pm ").replace("+-", r"\pm ")
     return text.replace("**", "").replace("`", "").strip()
+
+
+def _small_fraction(match: re.Match[str]) -> str:
+    over, under = (
+        "".join(table[c] for c in figures) for table, figures in ((_RAISED, match[1]), (_LOWERED, match[2]))
+    )
+    return rf"\frac{{{over}}}{{{under}}}"
 
 
 def _command(match: re.Match[str]) -> str:
@@ -207,7 +230,7 @@ def _unwrapped(text: str) -> str:
         if end is None:
             break
         inside = text[match.end() : end]
-        if _PLAIN_INSIDE.fullmatch(inside) or inside.strip() in ("e", "i"):
+        if _PLAIN_INSIDE.fullmatch(inside) or inside.strip() in ("e", "i", "%", "$", ","):
             pieces += [text[at : match.start()], " ", inside, " "]
             at = end + 1
     pieces.append(text[at:])

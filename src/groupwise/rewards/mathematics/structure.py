@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 from groupwise.rewards.mathematics import units
 from groupwise.rewards.mathematics.expressions import FUNCTIONS, is_letters, read_expression
@@ -57,6 +58,8 @@ def shape_of(words: Sequence[Token]) -> Shape:
     if len(parts) > 1 and all(parts):
         return Union(tuple(shape_of(part) for part in parts))
     parts = _split(words, lambda t: t.kind == "command" and t.text == "setminus")
+    if [w.text for w in words[:5]] == ["mathbb", "{", "R", "}", "-"] and len(words) > 5:
+        parts = [list(words[:4]), list(words[5:])]
     if len(parts) == 2 and all(parts):
         return _line_without(shape_of(parts[0]), shape_of(parts[1]))
     if any(t.kind == "command" and t.text in ("pm", "mp") for t in words):
@@ -134,7 +137,7 @@ def _is_separator(token: Token) -> bool:
         return token.text in ",;"
     if token.kind == "command":
         return token.text in ("\\", "wedge", "vee")
-    return token.text.strip(" ,").lower() in ("and", "or") and token.kind in ("text", "word")
+    return token.text.strip(" ,").lower() in ("and", "or", "") and token.kind in ("text", "word")
 
 
 def _split(words: Sequence[Token], separates: Callable[[Token], bool]) -> list[list[Token]]:
@@ -218,9 +221,9 @@ def _bracketed(words: Sequence[Token]) -> Shape | None:
     ):
         return Group("(", (Value(negative(constant("infinity"))), Value(constant("infinity"))), ")")
     if first.kind == "command" and first.text == "begin":
-        return _matrix(words)
+        return _lines(words) or _matrix(words)
     if _closes(words, 0) != len(words) - 1:
-        return None
+        return _multiple(words)
     inside = words[1:-1]
     if first.kind == "command" and first.text == "{":
         builder = _split(inside, lambda t: t.kind == "sign" and t.text in "|:")
@@ -256,6 +259,47 @@ def _items(words: Sequence[Token]) -> tuple[Shape, ...]:
     if any(not part for part in parts):
         raise UnreadableError("a value of a list is missing")
     return tuple(shape_of(part) for part in parts)
+
+
+_LINES = frozenset({"cases", "aligned", "align", "gathered", "split", "equation"})
+
+
+def _lines(words: Sequence[Token]) -> Shape | None:
+    r"""What the lines of an environment that is no matrix say together, `\begin{cases} x=1 \\ y=2 \end{cases}`."""
+    ends = [i for i, w in enumerate(words) if w.kind == "command" and w.text == "end"]
+    if len(words) < 9 or words[2].text not in _LINES or len(ends) != 1:
+        return None
+    start, end = 5 if words[3].text == "*" else 4, ends[0]
+    if len(words) != end + start:
+        return None
+    inside = [w for w in words[start:end] if not (w.kind == "sign" and w.text == "&")]
+    if any(w.kind == "command" and w.text in ("begin", "end") for w in inside) or not inside:
+        raise UnreadableError("the environment is no matrix")
+    return shape_of(inside)
+
+
+def _multiple(words: Sequence[Token]) -> Shape | None:
+    """A number before a matrix, with which every entry is multiplied."""
+    start = next((i for i, w in enumerate(words) if w.kind == "command" and w.text == "begin"), 0)
+    factor = list(words[:start])
+    if factor and factor[-1].text in "([" and words[-1].text in ")]":
+        factor, words = factor[:-1], words[:-1]
+    if factor and factor[-1].text in ("cdot", "*"):
+        factor = factor[:-1]
+    if not factor:
+        return None
+    matrix = _matrix(words[start:])
+    if not isinstance(matrix, Matrix):
+        return None
+    by = read_expression(
+        [*factor, Token("number", "1", False, Fraction(1))] if factor[-1].text == "-" else factor
+    )
+    rows = []
+    for row in matrix.rows:
+        if not all(isinstance(cell, Value) for cell in row):
+            return None
+        rows.append(tuple(Value(product(by, cell.node)) for cell in row if isinstance(cell, Value)))
+    return Matrix(tuple(rows))
 
 
 def _matrix(words: Sequence[Token]) -> Shape:

@@ -23,11 +23,22 @@ SCALES = {
     "half": Fraction(1, 2),
     "third": Fraction(1, 3),
     "quarter": Fraction(1, 4),
+    "fourth": Fraction(1, 4),
     "fifth": Fraction(1, 5),
     "sixth": Fraction(1, 6),
+    "seventh": Fraction(1, 7),
     "eighth": Fraction(1, 8),
+    "ninth": Fraction(1, 9),
+    "eleventh": Fraction(1, 11),
+    "twelfth": Fraction(1, 12),
+    "\u767e": Fraction(100),
+    "\u5343": Fraction(1000),
+    "\u4e07": Fraction(10**4),
+    "\u842c": Fraction(10**4),
+    "\u4ebf": Fraction(10**8),
+    "\u5104": Fraction(10**8),
 }
-"""Words behind a number that are part of it, in the singular."""
+"""Words behind a number that are part of it, in the singular; the last are Chinese for 100 to 10^8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +162,25 @@ _STOP = vocabulary(
 _DENIALS = frozenset({"or", "not", "wrong", "incorrect", "false"})
 GLUED = vocabulary("m g s h l km cm mm kg mg ml hr min ft in lb oz mi yd mph kph mm dm sec")
 """Units that are written right behind a number, `3h`."""
+_PLURALS = {
+    "people": "person",
+    "men": "man",
+    "women": "woman",
+    "children": "child",
+    "mice": "mouse",
+    "geese": "goose",
+    "teeth": "tooth",
+    "leaves": "leaf",
+    "loaves": "loaf",
+    "shelves": "shelf",
+    "knives": "knife",
+    "halves": "half",
+}
 MAX_WORDS = 6
 """Words behind a number that are looked at."""
+
+
+_ANGLE, _CELSIUS, _FAHRENHEIT = (("angle", 1),), (("celsius", 1),), (("fahrenheit", 1),)
 
 
 def is_unit(word: str) -> bool:
@@ -257,6 +285,8 @@ def _pieces(words: Sequence[Token]) -> list[str] | None:
 
 def _known(word: str) -> tuple[Fraction, tuple[tuple[str, int], ...]] | None:
     low = word.lower()
+    if word == "M":
+        return None  # a million, if anything
     if low in _SPEEDS:
         return _SPEEDS[low]
     for name in (low, _singular(low)):
@@ -270,8 +300,8 @@ def _singular(word: str) -> str:
     """The singular of an English noun, by its ending."""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
-    if word == "halves":
-        return "half"
+    if word in _PLURALS:
+        return _PLURALS[word]
     if len(word) > 4 and word.endswith(("ches", "shes", "xes", "sses")):
         return word[:-2]
     if len(word) > 2 and word.endswith("s") and not word.endswith("ss"):
@@ -285,6 +315,10 @@ def currency(sign: str) -> Unit | None:
     return None if known is None else Unit(known[0], known[1])
 
 
+CENTS = Unit(Fraction(1, 100), (("dollar", 1),))
+"""A hundredth of a dollar, of which the data may leave the unit out."""
+
+
 def compatible(gold: Unit | None, answer: Unit | None) -> Fraction | None:
     """By what the answer's number is multiplied to be in the gold's unit; None where they cannot be compared.
 
@@ -294,6 +328,9 @@ def compatible(gold: Unit | None, answer: Unit | None) -> Fraction | None:
         return Fraction(1)
     if not (answer.dimensions or answer.nouns):
         return Fraction(1)
+    degrees = {gold.dimensions, answer.dimensions}
+    if len(degrees) == 2 and degrees in ({_ANGLE, _CELSIUS}, {_ANGLE, _FAHRENHEIT}):
+        return Fraction(1)  # `25 degrees` of a temperature
     if gold.is_measure or answer.is_measure:
         return answer.factor / gold.factor if gold.dimensions == answer.dimensions else None
     return Fraction(1) if gold.nouns & answer.nouns else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from groupwise.rewards.mathematics.expressions import FUNCTIONS
 from groupwise.rewards.mathematics.nodes import UnreadableError
 from groupwise.rewards.mathematics.prose import last_formula, leading_answer, line_at, math_as_text
 from groupwise.rewards.mathematics.reading import MAX_ANSWER, readings
@@ -12,12 +13,19 @@ from groupwise.rewards.mathematics.shapes import Many, Words
 from groupwise.rewards.numbers import characters
 
 DENIED_AFTER = re.compile(
-    r"[\s})\]$.\\*]{0,6}(?:is|was|are|would be|seems|looks)\s+(?:a\s+|the\s+)?(?:wrong|incorrect|not|false|mistake)\b",
+    r"[\s})\]$.\\*]{0,6}(?:is|was|are|would be|seems|looks)\s+(?:a\s+|the\s+)?(?:wrong|incorrect|not|false|mistake)\b"
+    r"|[\s})\]$.\\*]{0,6}\((?:(?:this|that|which)\s+(?:is|was)\s+)?(?:wrong|incorrect|false)\b",
     re.IGNORECASE,
 )
 _DENIED_BEFORE = re.compile(
-    r"""(?: \b(?:not|cannot|never|isn't|wrong|unlike|except|rather\ than|instead\ of|other\ than)
-          | \b(?:more|less|fewer|greater)\ than
+    r"""(?: \b(?:not|cannot|never|isn't|unlike|except|rather\ than|instead\ of|other\ than)
+          | \b(?:wrong|incorrect)\s?:?
+          | \b(?:any|every)thing\ but | \ball\ but
+          | \b(?:more|less|fewer|greater)\ than | \b(?:just|slightly|a\ little|a\ bit)\ (?:over|under|above|below)
+          | (?:n't|\bnot|\bnever)\ (?:say|think|pick|choose|guess|write|call\ it|go\ with)
+          | \b(?:square|cube|root|reciprocal|inverse|opposite|negation|factorial|log(?:arithm)?(?:\ base\ \w{1,3})?
+               |multiple|divisor|factor|power|fraction)s?\ of
+          | \d\ (?:raised\ to(?:\ the(?:\ power(?:\ of)?)?)?|to\ the(?:\ power(?:\ of)?)?)
           | \b(?:don't|do\ not|didn't|doubt|can't|cannot|couldn't)\b[^.,;]{0,30}\b(?:is|be|it's|that's|equals?)
           | n't
           | \b(?:half|third|quarter|twice|double|triple|percent|per\ cent)(?:\s+of)?
@@ -39,6 +47,15 @@ _CODE = re.compile(
     r"\b(?:print|eval|exec|compile|open|input|getattr|__\w{1,30}__)\s?\(|(?<!\\)\blambda\b[\w, ]{0,30}:"
     r"|^(?:return|assert|del|raise|yield)\s|^def\s\w{1,60}\s?\(|(?:^|;\s?)(?:from\s[\w.]{1,60}\s)?import\s\w|\w\[[-\d:]{1,9}\]\s?=[^=]"
 )
+_FIGURES = re.compile(
+    "(?<![^\\W\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3])(?<![.,/^])\\d[\\d.,'\xa0_/:]*|[½¼¾⅐-⅞]|√\\S"
+)
+"""Digits behind no letter, but for the letters of scripts that are written without spaces."""
+_SAID_OF_IT = re.compile(
+    r"^(?!(?:yes|no|true|false)\b)\w['\w]*[\s,].*?\b(?:is|are|so|therefore|thus|hence)\s+([^\W\d_]{2,30})\W{0,4}$|^it's\s+([^\W\d_]{2,30})\W{0,4}$",
+    re.IGNORECASE,
+)
+"""What a sentence says of its subject in one word, `The claim is true.`"""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -69,9 +86,11 @@ def unstated(text: str, *, kind: str, prompt: str | None, tagged: bool) -> Found
     stripped = text.strip().strip("*_` ")
     if not stripped:
         raise UnreadableError("there is no answer")
-    lines = [line.strip() for line in stripped.split("\n") if line.strip(" $\\[]")]
+    lines = [line.strip() for line in stripped.split("\n") if line.strip(" $\\[]-=_*~`#>|")]
     if _CODE.search(stripped) and len(lines) <= 1:
         raise UnreadableError("it is code, and code is never run")
+    if kind == "words" and lines and (said := _SAID_OF_IT.search(lines[-1])) is not None:
+        return Found(said[1] or said[2], "whole")
     if len(lines) <= 1 or tagged or r"\begin{" in stripped:
         whole = _bare(stripped, kind)
         if whole is not None:
@@ -90,13 +109,19 @@ def unstated(text: str, *, kind: str, prompt: str | None, tagged: bool) -> Found
         return Found(last, "whole")
     if kind == "formula" and len(lines) == 1 and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", stripped):
         return Found(math_as_text(stripped).strip(), "whole")
-    if last is None and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{2,}", lines[-1]):
+    if last is None and not _speaks(lines[-1]):
         raise UnreadableError("its last line is a formula that cannot be read")
     if kind == "choice":
         return Found(_last_choice(stripped), "whole")
     if kind == "words":
         return Found(_last_words(stripped, lines[-1]), "whole")
     return _last_value(stripped, prompt)
+
+
+def _speaks(line: str) -> bool:
+    """True for a line with a word of a language in it, one that is no function; a line without one is a formula."""
+    words = re.findall(r"(?<![\\\w])[^\W\d_]{2,}", re.sub(r"[\u3040-\u9fff\uac00-\ud7a3]", "words ", line))
+    return any(word not in FUNCTIONS for word in words)
 
 
 def _bare(text: str, kind: str) -> str | None:
@@ -110,7 +135,7 @@ def _bare(text: str, kind: str) -> str | None:
         flags=re.IGNORECASE,
     )
     if kind == "value":
-        text = re.sub(r"^A:\s+(?=\S)", "", text)
+        text = re.sub(r"^(?:A:|\([a-h]\))\s+(?=\S)", "", text)
     plain = math_as_text(text).strip().strip("*_` ")
     if not plain or plain.endswith("?"):
         return None
@@ -118,7 +143,8 @@ def _bare(text: str, kind: str) -> str | None:
         shapes = readings(plain, gold=False)
     except UnreadableError:
         return None
-    if kind == "value" and all(isinstance(shape, Words) for shape in shapes):
+    known = Words("all real numbers")
+    if kind == "value" and all(isinstance(shape, Words) and shape != known for shape in shapes):
         return None
     if kind == "choice" and not any(
         isinstance(shape, Many) or (isinstance(shape, Words) and len(shape.text) == 1) for shape in shapes
@@ -138,6 +164,9 @@ def _echoes(sentence: str, prompt: str | None) -> bool:
 
 
 def _last_choice(text: str) -> str:
+    first = re.match(r"\W{0,3}([A-J])\W{1,4}is\s+(?:the\s+)?(?:correct|right|answer)\b", text)
+    if first is not None:
+        return first[1]
     tail = text[-400:]
     found = re.findall(r"\(([A-J])\)|\b(?:option|choice)\s+\(?([A-J])\b", tail)
     if found:
@@ -189,6 +218,8 @@ def _last_value(text: str, prompt: str | None) -> Found:
     after = _SENTENCE.split(text[start : start + 300])[0]
     if DENIED_AFTER.search(after):
         raise UnreadableError("its last number is denied")
+    if re.search(r"(?:[^\W\d_]|[}\]^_])\($", text[max(0, start - 2) : start]):
+        raise UnreadableError("its last number stands in a formula that cannot be read")
     if _echoes(before + after, prompt):
         raise UnreadableError("its last number stands in a sentence of the question")
     if not answer:
@@ -199,7 +230,7 @@ def _last_value(text: str, prompt: str | None) -> Found:
 def _last_number(text: str) -> int | None:
     """Where the last number of a text begins, its sign and currency included."""
     start = None
-    for match in re.compile(r"(?<![\w.,/^])\d[\d.,'\xa0_/:]*|[½¼¾⅐-⅞]|√\S").finditer(text):
+    for match in _FIGURES.finditer(text):
         start = match.start()
     if start is None:
         return None

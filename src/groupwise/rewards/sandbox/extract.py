@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 
+from groupwise.rewards.completions import without_reasoning
+
 _FENCE = re.compile(r"^[ \t>]*+(?:[-*+]|\d+\.)?+[ \t]*+(`{3,}+|~{3,}+)[ \t]*([^\n`]*)$", re.MULTILINE)
 _GLUED = re.compile(r"(?<=[^\s`])[ \t]*+(```(?:python|py)\b[^\n`]*\n)", re.IGNORECASE)
 _PYTHON = re.compile(r"^\{?\.?(?:python|py|ipython)[\d.]*\b", re.IGNORECASE)
@@ -15,8 +17,8 @@ def extract_code(completion: str) -> str:
 
     In this order:
 
-    1. What stands before the last `</think>` is left out; within `<answer>` and `</answer>`, where both are there and
-       hold something, the last such part alone is read.
+    1. Reasoning, up to the last `</think>` and the like, is left out, and one that is never closed leaves nothing;
+       within `<answer>` and `</answer>`, where both are there and hold something, the last such part alone is read.
     2. The last fenced block that is marked `python` or `py`, else the last one without a mark. A fence is three or
        more backticks or tildes at the start of a line; with its mark it may also end one. Blocks of other languages
        are no programs.
@@ -25,7 +27,10 @@ def extract_code(completion: str) -> str:
 
     The time is linear in the length of the text.
     """
-    text = completion.rpartition("</think>")[2].replace("\r\n", "\n")
+    behind = without_reasoning(completion)
+    if behind is None:
+        return ""
+    text = behind.replace("\r\n", "\n")
     text = _GLUED.sub(r"\n\1", text)
     head, opening, _ = text.rpartition("<answer>")
     if opening:

@@ -18,6 +18,7 @@ from groupwise.rewards.sandbox.outputs import same_output
 from groupwise.rewards.sandbox.pool import Pool, pool_for
 
 NO_TESTS = "there are no tests"
+NO_PROGRAM = "there is no program"
 Outcome = Literal["pass", "fail", "error", "timeout"]
 
 
@@ -143,6 +144,8 @@ def grade(
     asked = read_tests(tests, entry_point)
     if not asked.source.strip() and not asked.cases:
         return Grade(outcome="error", detail=NO_TESTS)
+    if not program.strip():
+        return Grade(outcome="error", detail=NO_PROGRAM)
     if len(program) > 1_000_000:
         return Grade(outcome="error", detail=f"the program has {len(program)} characters")
     pool = pool_for(isolation, python, limits.disk_mb)

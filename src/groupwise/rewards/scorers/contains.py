@@ -50,9 +50,9 @@ def contains(
 
     Edge cases: an empty completion scores 0. An answer that is None or blank gives None. With `choices`, a
     completion that names another choice too scores 0. Without, alternatives are told by a joiner, `/` or `|` on
-    either side of the answer, and by two or more commas, semicolons or line ends when nothing but single items of at
-    most three words stands between them. "not a beagle" is not understood: where answers may be denied, ask for a
-    form and use `exact`. Upper and lower case do not count.
+    either side of the answer, and by two or more commas, semicolons, question marks, dashes, "and" or line ends when
+    nothing but single items of at most three words stands between them. "not a beagle" is not understood: where
+    answers may be denied, ask for a form and use `exact`. Upper and lower case do not count.
 
     Args:
         completions: text or messages, [N].
@@ -124,6 +124,6 @@ def _joined(before: str, after: str, joiners: Sequence[str]) -> bool:
 
 def _listed(said: str) -> bool:
     """Three or more items in a row, each of at most three words, and nothing else."""
-    items = re.split(r"[,;\n]|\band\b", said)
+    items = re.split(r"[,;\n?&]|\s[-\u2013\u2014\u2022]\s|\b(?:and|vs)\b", said)
     items = [item for item in items if item.strip()]
     return len(items) >= 3 and all(len(item.split()) <= 3 for item in items)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge
 
-from groupwise.rewards.completions import text_of
+from groupwise.rewards.completions import text_of, without_reasoning
 from groupwise.rewards.numbers import Number, last_number, number_at, only_number, plain
 
 FORMULA = "1 if |number in the completion - number in the answer| <= {tolerance:g}, else 0"
@@ -28,8 +28,8 @@ def numeric(
 
     The completion's number is what the last `\boxed{}` holds, or what follows the last `####` (the published form of
     GSM8K, Cobbe et al. 2021, arXiv 2110.14168), whichever comes later; without either, the last number of the text.
-    Text up to `</think>` is not read. The answer's number is found the same way, but without box or marker the
-    answer has to hold exactly one.
+    Reasoning, up to `</think>` and the like, is not read, and one that is never closed leaves nothing. The answer's
+    number is found the same way, but without box or marker the answer has to hold exactly one.
 
     Read as one number: thousands marks (`1,234`, `1 234` with unbreakable spaces, `1'234`), signs in any dash,
     currency, decimals, `3/4`, `\frac{3}{4}`, `1½`, `12 1/2`, `1e6`, `2 \times 10^3`, `4²` (16), digits of any script.
@@ -76,7 +76,10 @@ def _gold(gold: Any) -> Number | None:
 
 
 def _said(completion: str) -> Number | None:
-    text = plain(completion.rpartition("</think>")[2])
+    behind = without_reasoning(completion)
+    if behind is None:
+        return None
+    text = plain(behind)
     boxed, number, box_start = _boxed(text)
     for marker in reversed(list(_MARKER.finditer(text))):
         if boxed and marker.start() < box_start:

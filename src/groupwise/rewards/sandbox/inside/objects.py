@@ -7,6 +7,8 @@ The rules that keep an object from deciding about itself:
 - Operators of the program's classes are asked only for classes that the tests name. They may not turn a plain operand,
   which may be the expected answer, into a plain result.
 - Two objects of such classes are equal when the program says so, unless it says so of anything whatever.
+- An object of a class that the tests do not name gives as many items as it says it has, or is no answer.
+- A StopIteration of a function is an error, not the end of the `map` that called it.
 """
 
 from __future__ import annotations
@@ -85,7 +87,14 @@ class Object(metaclass=Class):
         return self._peer.call(self, arguments, keywords)
 
     def __iter__(self) -> Any:
-        return _iterator(self)
+        found = _iterator(self)
+        if _asks(self):
+            return found
+        try:
+            length = len(self)
+        except (TypeError, AttributeError):
+            return found  # a generator, say
+        return _all_of(found, length)
 
     def __next__(self) -> Any:
         return self._peer.ask("operate", "next", self)
@@ -133,6 +142,16 @@ class Object(metaclass=Class):
 def _iterator(value: Any) -> Any:
     found = value._peer.ask("operate", "iter", value)
     return found if isinstance(found, Object) else iter(found)
+
+
+def _all_of(items: Any, length: int) -> Any:
+    """The items, which have to be `length`; an empty one of two would leave nothing to check."""
+    given = 0
+    for item in items:
+        given += 1
+        yield item
+    if given != length:
+        raise IncomparableError(f"an object of the program has {length} items by its word, and gives {given}")
 
 
 class _Nothing:
@@ -215,6 +234,7 @@ class Tests(wire.Peer):
         self.used = 0
         """How often the tests have asked something of the program."""
         self._lost: Exception | None = None
+        self._stopped: list[StopIteration] = []
 
     def name(self, name: str) -> Any:
         """A global name of the program.
@@ -232,17 +252,27 @@ class Tests(wire.Peer):
 
     def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call a function of the program; what it changed in its arguments is changed here."""
-        kind, result, changed = self.ask("call", function, arguments, keywords)
+        try:
+            kind, result, changed = self.ask("call", function, arguments, keywords)
+        except StopIteration as error:
+            self._stopped.append(error)
+            raise
         given = [*arguments, *keywords.values()]
         for i, value in changed.items():
             _change(given[i], value)
         return given[result] if kind == "argument" else result
 
     def raise_lost(self) -> None:
-        """Raise the first check that did not hold in a function of the tests that the program called."""
+        """Raise what went unseen: the first check that did not hold in a function of the tests that the program called,
+        and a StopIteration of the program that ended a loop over `map` or the like.
+        """
         lost, self._lost = self._lost, None
+        stopped, self._stopped = self._stopped, []
         if lost is not None:
             raise lost
+        for error in stopped:
+            if not _met_a_handler(error):
+                raise RuntimeError("a function of the program raised StopIteration")
 
     def describe(self, value: Any) -> Any:
         """An object of the program by its number; one of the tests only as far as `serve` lets it be used."""
@@ -348,6 +378,16 @@ class Tests(wire.Peer):
         """Attributes of the tests' own classes and of streams; functions, generators and frames hold everything."""
         kind = target if isinstance(target, type) else type(target)
         return kind.__module__ in self._own_modules or kind.__module__ in ("io", "_io")
+
+
+def _met_a_handler(error: BaseException) -> bool:
+    """Whether the outermost code of Python that an exception was seen in, above `Tests.call`, has a `try` or a `with`.
+
+    What C code swallows, as `map` does, is seen by no more of Python's.
+    """
+    trace = error.__traceback__
+    code = trace.tb_frame.f_code if trace is not None else None
+    return code is not None and code is not Tests.call.__code__ and bool(code.co_exceptiontable)
 
 
 def _new_class(name: str, bases: tuple[type, ...], content: dict[str, Any]) -> type:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NOTHING_CHECKED = "the tests check nothing of the program"
 UNPARSABLE = "the tests are no Python"
+_RAISES = ("raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns")
 OWN = "tests"
 """The module that the tests run as."""
 
@@ -233,6 +234,21 @@ def _prepare(tree: ast.Module) -> ast.Module:
             self.generic_visit(node)
             if any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
                 node.test = counted(node.test)
+            return node
+
+        def visit_With(self, node: ast.With) -> ast.With:
+            self.generic_visit(node)
+            for item in node.items:
+                made = item.context_expr
+                if isinstance(made, ast.Call) and ast.unparse(made.func).endswith(_RAISES):
+                    item.context_expr = counted(made)
+            return node
+
+        def visit_Try(self, node: ast.Try) -> ast.Try:
+            self.generic_visit(node)
+            if node.handlers and any(isinstance(inner, ast.Assert | ast.Raise) for inner in node.body):
+                counts = ast.Expr(ast.Call(ast.Name("__count__", ast.Load()), [], []))
+                node.body.insert(0, ast.copy_location(counts, node))
             return node
 
         def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
