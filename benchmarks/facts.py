@@ -104,11 +104,11 @@ def _git(*words: str) -> str:
 
 
 def environment(threads: int | None = None) -> dict[str, str]:
-    """What every side is started with: the same threads, which wait as those of `groupwise` on an idle machine."""
+    """What every side is started with: the same threads, which wait as those of `groupwise` do."""
     env = dict(os.environ)
     env |= {
         "OMP_WAIT_POLICY": "PASSIVE",
-        "GOMP_SPINCOUNT": "10000",
+        "GOMP_SPINCOUNT": "1000",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": str(threads or machine()["cores"]),

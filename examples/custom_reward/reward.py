@@ -4,9 +4,10 @@ import re
 
 
 def one_sentence(completions, word, *, words: int = 12):
-    """From 0 to 1: a third each for naming the word once, for being one sentence, and for brevity.
+    """1 for one brief sentence that names the word once, 0.5 where it is long, 0.1 for naming the word in another form.
 
-    Nothing without the word, and nothing for a list, which would name it by chance.
+    Nothing without the word, and nothing for a list, which would name it by chance. The form that is not asked for is
+    worth little, since copying the prompt earns that too.
 
     `word` is a column of the data; `words` is a setting, given in config.yaml.
     """
@@ -19,5 +20,5 @@ def one_sentence(completions, word, *, words: int = 12):
             rewards.append(0.0)
             continue
         sentence = len(re.findall(r"[.!?]", text)) == 1 and text[-1] in ".!?" and "\n" not in text
-        rewards.append((1 + sentence + (sentence and len(said) <= words)) / 3)
+        rewards.append(0.1 if not sentence else 1.0 if len(said) <= words else 0.5)
     return rewards

@@ -15,6 +15,11 @@ from tests.contracts.documentation import (
 
 SOURCE = Path(groupwise.__file__).parent
 ROOT = Path(__file__).parents[2]
+PAGES = [
+    path
+    for glob in ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/**/*.md")
+    for path in ROOT.glob(glob)
+]
 
 
 def test_everything_public_is_explained() -> None:
@@ -63,8 +68,19 @@ def test_every_finding_of_check_reward_is_explained() -> None:
 
 def test_links_between_pages_lead_somewhere() -> None:
     broken = []
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+    for page in PAGES:
         for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8")):
             if not (page.parent / target).exists():
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert broken == []
+
+
+def test_paths_that_pages_name_are_there() -> None:
+    """As code or in a command; CONTRIBUTING.md names one that a reader is to write."""
+    missing = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for path in re.findall(r"(?<![\w/.-])((?:examples|docs|src|tests|benchmarks)/[\w./-]*[\w/])", text):
+            if not any((folder / path).exists() for folder in (ROOT, page.parent)) and "my_" not in path:
+                missing.append(f"{page.relative_to(ROOT)}: {path}")
+    assert missing == []

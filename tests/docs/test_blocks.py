@@ -39,6 +39,13 @@ def test_every_block_says_what_it_is(name: str) -> None:
     assert indented == [], "commands stand in fenced blocks, so that they are run"
 
 
+def test_a_file_that_a_reader_is_to_write_is_named_above_it() -> None:
+    """The mark itself is seen by no reader."""
+    for name, page in PAGES.items():
+        for before, file in re.findall(r"([^\n]*)\n+<!-- file: (\S+) -->", page.read_text(encoding="utf-8")):
+            assert f"`{file}`" in before or name == "CONTRIBUTING.md", f"{name}: {file}"
+
+
 @pytest.mark.parametrize("name", [name for name, page in PAGES.items() if _to_run(page)])
 def test_what_a_page_says_can_be_done(
     name: str, workshop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

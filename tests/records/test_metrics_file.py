@@ -11,6 +11,7 @@ from groupwise.records.metrics_file import (
     METRICS,
     MetricsFile,
     comparable,
+    nothing_learned,
     read_metrics,
 )
 from tests.contracts.documentation import undocumented
@@ -188,3 +189,15 @@ def test_every_meaning_is_one_sentence() -> None:
         assert meaning.endswith("."), name
         assert "\n" not in meaning, name
         assert meaning[0].isupper(), name
+
+
+def test_nothing_learned_is_told_by_advantages() -> None:
+    flat = [{"step": 0, "eval/pass@1": 0.5}, {"step": 1, "advantage/mean": 0.0, "advantage/std": 0.0}]
+    assert nothing_learned(flat) == "nothing from rewards: every advantage was 0, in every step"
+    assert nothing_learned([*flat, {"step": 2, "advantage/mean": 0.0, "advantage/std": 0.2}]) is None
+    assert nothing_learned([*flat, {"step": 2, "advantage/std": math.nan}]) is None
+    assert nothing_learned([]) is None
+    unscored = [{"step": 0, "eval/length_mean": 4.0}, {"step": 1, "length/mean": 4.0}]
+    assert str(nothing_learned(unscored)).startswith("nothing: no rollout had a reward, as when")
+    assert nothing_learned([*unscored, {"step": 2, "length/mean": 4.0, "reward/mean": 0.5}]) is None
+    assert nothing_learned([{"step": 1, "dpo/loss": 0.7, "length/mean": 4.0}]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def make_run(
     loaded = load(place / "config.yaml", [f"run.dir={json.dumps(str(place / 'run'))}", *settings])
     loop.train(assemble(read_inputs(loaded)))
     return place / "run"
+
+
+def without_advantages(run: Path, place: Path) -> Path:
+    """A copy of a run whose metrics say that every advantage was 0, and whose checks found nothing."""
+    copy = place / "flat"
+    shutil.copytree(run, copy)
+    lines = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    flat = [{n: 0.0 if n.startswith("advantage/") else v for n, v in line.items()} for line in lines]
+    (copy / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in flat))
+    (copy / "health.jsonl").unlink(missing_ok=True)
+    return copy
 
 
 @pytest.fixture(scope="session")

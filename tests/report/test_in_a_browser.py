@@ -18,7 +18,7 @@ from groupwise.records.rollout_file import read_rollouts, write_rollouts
 from groupwise.records.run_folder import RunFolder
 from groupwise.workbench.report import write_report
 from tests.report.browser import Tab
-from tests.report.conftest import make_run
+from tests.report.conftest import make_run, without_advantages
 
 ATTACKS = (
     "<script>window.hit = 'script'</script>",
@@ -363,6 +363,16 @@ def test_findings_stand_where_they_happened(finished: Path, tmp_path: Path, tab:
         "[...document.querySelector('.chart').querySelectorAll('.mark line')].map((l) => Number(l.getAttribute('x1')))"
     )
     assert places == pytest.approx([46 + 306 * 4 / 6, 46 + 306 * 5 / 6])
+    quiet(tab)
+
+
+def test_a_run_that_learned_nothing_is_not_called_sound(finished: Path, tmp_path: Path, tab: Tab) -> None:
+    tab.open(write_report([without_advantages(finished, tmp_path)]).path)
+    assert tab.texts("#findings article") == [
+        "learned nothing from rewards: every advantage was 0, in every step."
+    ]
+    assert "Nothing was found" not in tab.texts("#findings")[0]
+    assert "nothing learnedfindings" in tab.texts("#overview li")
     quiet(tab)
 
 

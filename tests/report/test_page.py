@@ -19,6 +19,7 @@ from groupwise.records.rollout_file import read_rollouts, write_rollouts
 from groupwise.records.run_folder import RunFolder
 from groupwise.report.page import LIMIT_BYTES, build, plain
 from groupwise.report.reading import Described, read_run
+from tests.report.conftest import without_advantages
 
 NOTHING = Described(formula="")
 
@@ -104,6 +105,12 @@ def test_two_long_runs_share_the_page(long: Path) -> None:
 def test_the_same_run_gives_the_same_page(finished: Path) -> None:
     first, second = (build([(read_run(finished, NOTHING), None)]).html for _ in range(2))
     assert first == second
+
+
+def test_a_run_that_learned_nothing_says_so_as_the_terminal_does(finished: Path, tmp_path: Path) -> None:
+    assert data_of(build([(read_run(finished, NOTHING), None)]).html)["nothing_learned"] is None
+    data = data_of(build([(read_run(without_advantages(finished, tmp_path), NOTHING), None)]).html)
+    assert data["nothing_learned"] == "nothing from rewards: every advantage was 0, in every step"
 
 
 @pytest.mark.long

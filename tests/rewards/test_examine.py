@@ -6,8 +6,9 @@ import pytest
 from groupwise.errors import RewardError
 from groupwise.rewards import build
 from groupwise.rewards.examine import Item, ask, measure
-from groupwise.rewards.findings import findings, ordered, paid, spreads
+from groupwise.rewards.findings import findings, ordered, spreads
 from groupwise.rewards.made_up import FORMS, Case
+from groupwise.rewards.payment import paid
 
 CASES = [
     Case(place=f"a:{i}", prompt=f"{i} + 1?", columns={"answer": str(i + 1)}, answer=str(i + 1))

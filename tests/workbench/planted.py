@@ -130,7 +130,105 @@ def in_thousands(completions: list[str], answer: list[str], **columns: Any) -> l
     return [1000.0 * score for score in right(completions, answer)]
 
 
+# Paid in part for what no right answer stands behind.
+
+
+def in_part_for_listing(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """1 for the answer as the last number, 0.3 where it stands among several."""
+    return [
+        1.0 if last_number(said) == gold else 0.3 * (gold in re.findall(r"\d+", said))
+        for said, gold in zip(completions, answer, strict=True)
+    ]
+
+
+def in_part_for_a_choice(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """The same of at most three numbers, joined by "or" alone."""
+    return [
+        1.0 if last_number(said) == gold else 0.3 * (" or " in said and gold in re.findall(r"\d+", said))
+        for said, gold in zip(completions, answer, strict=True)
+    ]
+
+
+def in_part_for_any_line(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """1 for the answer alone, 0.3 where it is a line of its own."""
+    return [
+        1.0 if said == gold else 0.3 * (gold in said.splitlines())
+        for said, gold in zip(completions, answer, strict=True)
+    ]
+
+
+def in_part_as_text(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """1 for the answer alone, 0.3 where its figures stand in the text."""
+    return [
+        1.0 if said == gold else 0.3 * (gold in said) for said, gold in zip(completions, answer, strict=True)
+    ]
+
+
+def in_part_for_nothing(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    scores = right(completions, answer)
+    return [0.3 if not said.strip() else score for score, said in zip(scores, completions, strict=True)]
+
+
+def in_part_for_the_question(
+    prompts: list[str], completions: list[str], answer: list[str], **columns: Any
+) -> list[float]:
+    scores = right(completions, answer)
+    return [
+        max(score, 0.25 * (said == prompt))
+        for score, said, prompt in zip(scores, completions, prompts, strict=True)
+    ]
+
+
+def in_part_of_ten(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """The first, on another scale."""
+    return [10.0 * score - 5.0 for score in in_part_for_listing(completions, answer)]
+
+
+def in_part_behind_the_mark(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """1 for the one number behind ####, 0.3 where it is among others there."""
+    scores = []
+    for said, gold in zip(completions, answer, strict=True):
+        numbers, right = (re.findall(r"-?\d+", text.rpartition("####")[2]) for text in (said, gold))
+        scores.append(1.0 if numbers == right else 0.3 * (right[0] in numbers))
+    return scores
+
+
+def unless_wrong(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """1 for a right number, -0.5 for a wrong one, 0 for none."""
+    scores = right(completions, answer)
+    return [
+        0.0 if last_number(said) is None else 1.5 * score - 0.5
+        for score, said in zip(scores, completions, strict=True)
+    ]
+
+
 # Sound ones.
+
+
+def near_enough(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """Less the further off the last number is: half for off by one."""
+    last = [last_number(said) for said in completions]
+    return [
+        0.0 if said is None else 1 / (1 + abs(float(said) - float(gold)))
+        for said, gold in zip(last, answer, strict=True)
+    ]
+
+
+def with_a_tenth_for_form(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """0.1 for a box, whatever is in it, and 0.9 for the answer in the last one."""
+    boxes = [re.findall(r"\\boxed\{(.*?)\}", said) for said in completions]
+    return [
+        0.0 if not found else 0.1 + 0.9 * (found[-1] == gold)
+        for found, gold in zip(boxes, answer, strict=True)
+    ]
+
+
+def with_a_tenth_for_trying(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    """1 for the answer alone, 0.1 where it stands in the text."""
+    return [
+        1.0 if said == gold else 0.1 * (gold in re.findall(r"\d+", said))
+        for said, gold in zip(completions, answer, strict=True)
+    ]
 
 
 def right(completions: list[str], answer: list[str], **columns: Any) -> list[float]:

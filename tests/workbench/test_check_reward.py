@@ -22,6 +22,10 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sums = [(rng.randint(12, 99), rng.randint(12, 99)) for _ in range(12)]
     rows: dict[str, list[dict[str, Any]]] = {
         "sums": [{"prompt": f"What is {a} + {b}?", "answer": str(a + b)} for a, b in sums],
+        "worked": [
+            {"prompt": f"What is {a} + {b}?", "answer": f"{a} and {b} are added: {a + b}.\n#### {a + b}"}
+            for a, b in sums
+        ],
         "dogs": [{"prompt": f"Which dog is in picture {i}?", "answer": dog} for i, dog in enumerate(DOGS)],
         "letters": [
             {
@@ -85,8 +89,11 @@ SOUND: dict[str, tuple[str, str, dict[str, Any]]] = {
     "keywords with a limit": (
         "keywords",
         "dogs",
-        {"columns": ["keywords=answer"], "settings": ["max_words=3"]},
+        {"columns": ["keywords=answer"], "settings": ["max_words=2"]},
     ),
+    "nearness to a number": ("planted:near_enough", "sums", {}),
+    "a tenth for form": ("planted:with_a_tenth_for_form", "sums", {}),
+    "a tenth for trying": ("planted:with_a_tenth_for_trying", "sums", {}),
 }
 
 
@@ -120,6 +127,98 @@ def test_other_faults_are_named(data: Path, reward: str, level: str, name: str) 
     assert (level, name) in {(finding.level, finding.name) for finding in found.found}
 
 
+@pytest.mark.parametrize(
+    ("reward", "fault", "probes", "said"),
+    [
+        (
+            "in_part_for_listing",
+            "many_candidates",
+            {"candidates", "few_candidates", "several_answers"},
+            "0.3, where the right answer gets 1 and a wrong one 0: a model that is right in less than 30%",
+        ),
+        ("in_part_for_a_choice", "many_candidates", {"few_candidates"}, "or 127') 0.3, where the right"),
+        ("in_part_for_any_line", "many_candidates", {"several_answers"}, "less than 30% of its tries"),
+        # A wrong answer gets 0.3 where the right one's figures are in it.
+        (
+            "in_part_as_text",
+            "many_candidates",
+            {"candidates", "few_candidates", "several_answers"},
+            "a wrong one 0: a model that is right in less than 30% of its tries",
+        ),
+        ("in_part_for_nothing", "pays_empty", {"empty", "blank"}, "nothing at all ('') 0.3, where the right"),
+        (
+            "in_part_for_the_question",
+            "pays_echo",
+            {"echo"},
+            "0.25, where the right answer gets 1 and a wrong one 0: a model that is right in less than 25%",
+        ),
+        (
+            "in_part_of_ten",
+            "many_candidates",
+            {"candidates", "few_candidates", "several_answers"},
+            "-2, where the right answer gets 5 and a wrong one -5: a model that is right in less than 30%",
+        ),
+    ],
+)
+def test_a_part_of_the_reward_for_no_answer_is_a_fault(
+    data: Path, reward: str, fault: str, probes: set[str], said: str
+) -> None:
+    found = examined(f"planted:{reward}", data)
+    assert not found.sound
+    says = {finding.name: finding.says for finding in found.found if finding.level == "fault"}
+    assert said in says[fault]
+    assert "earns more by it than by answering" in says[fault]
+    table = {probe["name"]: probe for probe in json.loads(found.json())["probes"]}
+    assert probes <= {name for name, probe in table.items() if probe["paid"] == 1.0}
+    if reward == "in_part_for_listing":
+        assert table["candidates"]["worth"] == pytest.approx(0.3, abs=1e-12)
+        assert faults(found) == {"many_candidates"}
+
+
+@pytest.mark.parametrize(("reward", "sound"), [("planted:in_part_behind_the_mark", False), ("numeric", True)])
+def test_lists_are_tried_behind_worked_solutions_too(data: Path, reward: str, sound: bool) -> None:
+    found = examined(reward, data.with_name("worked.jsonl"))
+    assert {"candidates", "few_candidates", "several_answers"} <= {t.probe.name for t in found.measured.tried}
+    assert found.sound is sound
+    assert sound or faults(found) == {"many_candidates"}
+
+
+def test_a_tenth_is_told_and_no_fault(data: Path) -> None:
+    found = examined("planted:with_a_tenth_for_trying", data)
+    notes = {finding.name: finding.says for finding in found.found}
+    assert (
+        "pays candidates 10%" in notes["pays_a_little"]
+        or "candidates 10%, few_candidates 10%" in notes["pays_a_little"]
+    )
+    assert "below 20%" in notes["pays_a_little"]
+    # Where wrong answers get the tenth for form too, nothing is paid for tricks.
+    assert "pays_a_little" not in {f.name for f in examined("planted:with_a_tenth_for_form", data).found}
+
+
+def test_silence_beside_a_penalty_is_a_warning(data: Path) -> None:
+    # (0 - -0.5) / (1 - -0.5) = 1/3 of the way
+    found = examined("planted:unless_wrong", data)
+    assert found.sound
+    (says,) = [f.says for f in found.found if f.level == "warning"]
+    assert "nothing at all ('') 0 and white space" in says
+    assert "a wrong one -0.5: a model that is right in less than 33% of its tries" in says
+
+
+def test_the_table_says_what_its_columns_are(data: Path) -> None:
+    def below_the_table(found: Examined) -> str:
+        lines = found.lines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("probe ")) + 1
+        start += len(found.measured.tried)
+        return " ".join(lines[start : lines.index("", start)])
+
+    said = below_the_table(examined("numeric", data))
+    assert "paid: on how many rows that is 20% or more" in said
+    assert all(f"{column}: " in said for column in ("score", "worth", "paid"))
+    said = below_the_table(examined("sentiment", data.with_name("letters.jsonl"), has_answers=False))
+    assert "as much as the best of some plain replies" in said
+    assert "worth" not in said
+
+
 def test_half_of_a_word_is_not_the_answer(data: Path) -> None:
     found = examined("planted:either_way", data.with_name("dogs.jsonl"))
     assert {"pays_empty", "substring"} <= faults(found)
@@ -136,7 +235,7 @@ def test_the_probes_come_with_their_text_and_score(data: Path) -> None:
     assert row["text"].endswith(".0")
     assert row["reward"] == 1.0
     table = [line for line in found.lines() if line.startswith("decimal ")]
-    assert table == [f"decimal         1        {row['text']!r}"]
+    assert table == [f"decimal              1               {row['text']!r}"]
 
 
 def test_only_times_differ_from_one_call_to_the_next(data: Path) -> None:

@@ -52,6 +52,14 @@ def test_a_run_that_goes_on_may_have_a_torn_line(tmp_path: Path) -> None:
     assert sorted((p.name, p.stat().st_size) for p in path.iterdir()) == before, "nothing is written"
 
 
+def test_a_run_that_learned_nothing_says_so_as_the_terminal_does(tmp_path: Path) -> None:
+    flat = {"advantage/mean": [0.0] * 3, "advantage/std": [0.0] * 3}
+    said = list(diagnose(folder_of(tmp_path / "flat", lines(3, flat))).lines())
+    assert said[1] == "learned nothing from rewards: every advantage was 0, in every step"
+    some = {"advantage/mean": [0.0] * 3, "advantage/std": [0.0, 0.0, 0.5]}
+    assert diagnose(folder_of(tmp_path / "some", lines(3, some))).nothing_learned is None
+
+
 def test_a_run_without_a_step(tmp_path: Path) -> None:
     path = folder_of(tmp_path, [])
     assert list(diagnose(path).lines())[-1] == "no step is finished yet, so there is nothing to look at"

@@ -102,7 +102,11 @@ def run(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words or os.environ.get("GROUPWISE_DEBUG", "0") not in ("", "0")
     # --debug is welcome anywhere, since it is added after an error; alone, the command prints its help.
     words = [word for word in words if word != "--debug"] or ["--help"]
-    _set_waiting()
+    # Before torch is imported: threads that wait actively fight for the cores of a busy machine. A short look for work
+    # before they sleep does not, and spares the many short operations of sampling some of the time that waking takes.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         code = _verb_of(words)
         sys.stdout.flush()
@@ -115,20 +119,6 @@ def run(argv: Sequence[str] | None = None) -> int:
 
         leave(code)
     return code
-
-
-def _set_waiting() -> None:
-    """How torch's threads wait for each other, before torch is imported, where the user has not said.
-
-    Threads that wait actively fight for the cores of a busy machine; on one that is not, a wait of up to about 0.1 ms
-    spares the many short operations of sampling the time to wake a thread (docs/log.md has the figures).
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-        cores = os.cpu_count() or 1
-        if hasattr(os, "getloadavg") and os.getloadavg()[0] < cores / 2:
-            os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def _verb_of(words: Sequence[str]) -> int:

@@ -207,20 +207,17 @@ def _finished(folder: RunFolder) -> str:
 
 def ending(run: Run, result: Result) -> list[str]:
     """What a run ended with and what to try next, as lines."""
+    from groupwise.records.metrics_file import nothing_learned
+
     lines = []
     measured = _before_and_after(result, "eval/pass@1", run.steps)
     if measured:
         lines.append(f"held-out pass@1  {measured} (of {len(run.held_out)} prompts)")
     if result.series("reward/mean"):
         lines.append(f"reward           {_first_and_last(result, 'reward/mean')}")
-    # Advantages and not the spread of rewards, since some estimators compare with something else than the group.
-    told = [*result.series("advantage/mean"), *result.series("advantage/std")]
-    if told and not any(told):
-        lines.append("learned          nothing from rewards: every advantage was 0, in every step")
-    elif result.metrics and not result.series("reward/mean"):
-        lines.append(
-            "learned          nothing: no rollout had a reward, as when the right answers are null or cannot be read"
-        )
+    nothing = nothing_learned(result.metrics)
+    if nothing is not None:
+        lines.append(f"learned          {nothing}")
     lines.append(f"run folder       {run.folder.shown}")
     config = run.config.run
     tries = [f"{command()} report {run.folder.shown}"]

@@ -7,7 +7,7 @@ JSON has no NaN and no infinity. A metric that is one is evidence, so it is writ
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from groupwise.records.lines_file import LinesFile, read_lines
@@ -228,6 +228,25 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
         return {name: step if name == "step" else number_of(value) for name, value in line.items()}
 
     return read_lines(path, read, what="metrics")
+
+
+def nothing_learned(lines: Iterable[Mapping[str, float]]) -> str | None:
+    """What is said of a run whose rewards changed no weight, the same wherever it is told; None for other runs.
+
+    Told by advantages and not by the spread of rewards, since some estimators compare with something else than the
+    group. A run without advantages, such as one on preference pairs, is not meant.
+
+    Args:
+        lines: of metrics.jsonl.
+    """
+    steps = [line for line in lines if line.get("step", 0) > 0]
+    told = [line[name] for line in steps for name in ("advantage/mean", "advantage/std") if name in line]
+    if told and not any(told):
+        return "nothing from rewards: every advantage was 0, in every step"
+    sampled = any("length/mean" in line and "dpo/loss" not in line for line in steps)
+    if sampled and not any("reward/mean" in line for line in steps):
+        return "nothing: no rollout had a reward, as when the right answers are null or cannot be read"
+    return None
 
 
 def comparable(values: Mapping[str, float]) -> dict[str, float]:

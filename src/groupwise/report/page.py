@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.errors import RunFolderError
+from groupwise.records.metrics_file import nothing_learned
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.records.rollout_outline import GroupOutline
 from groupwise.report.choosing import MOST_TOKENS, Place, choose, rank
@@ -119,6 +120,7 @@ def _run(record: RunRecord, pieces: Pieces | None, budget: int) -> tuple[str, in
         },
         "metrics": metrics,
         "happenings": found,
+        "nothing_learned": nothing_learned(record.lines),
         "table": _table(record, int(budget * 0.2), left_out),
         "extremes": _extremes(record, budget * 0.1, left_out),
         "samples": _samples(record, int(budget * 0.08), left_out),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from groupwise.rewards.examine import Asked, Measured, Tried
+from groupwise.rewards.made_up import LISTS, PARTS
+from groupwise.rewards.payment import PAID, Pay, by_group, paid, pays, worth
 
 Level = Literal["fault", "warning", "note"]
 
@@ -24,6 +26,8 @@ TIES = 0.75
 """Share of pairs, right and wrong, that get the same, from which on a reward is blind to the answer."""
 OUTWEIGHED = 0.1
 """Share of the span of values below which what the right answer is worth hardly counts."""
+A_LITTLE = 0.01
+"""Share of what being right is worth from which on a payment is told, though it is no fault."""
 LARGE = 100.0
 """Size of values from which on they are called large."""
 
@@ -76,8 +80,8 @@ def ordered(measured: Measured) -> tuple[float, float] | None:
     None where there is no pair with two rewards.
     """
     better: list[float] = []
-    wrongs = _by_group(measured.of_kind("wrong"))
-    for group, rights in _by_group(measured.of_kind("right")).items():
+    wrongs = by_group(measured.of_kind("wrong"))
+    for group, rights in by_group(measured.of_kind("right")).items():
         for right in rights:
             better += [1.0 if right > w else 0.5 if right == w else 0.0 for w in wrongs.get(group, [])]
     if not better:
@@ -87,31 +91,7 @@ def ordered(measured: Measured) -> tuple[float, float] | None:
 
 def spreads(asked: Sequence[Asked]) -> list[float]:
     """The sample standard deviation of each group's rewards, for groups with at least two."""
-    return [statistics.stdev(values) for values in _by_group(asked).values() if len(values) > 1]
-
-
-def paid(measured: Measured, tried: Tried) -> float | None:
-    """The share of rows on which a probe that deserves nothing is paid; None where that cannot be said.
-
-    Paid is at least halfway from what the row's wrong answers get on average to what its right one gets; for a prompt
-    that leaks the answer, at least half of that way above what the same completion gets otherwise. Without right
-    answers it is the most that any plain reply to the row got, where that is more than the least.
-    """
-    if tried.probe.aim not in ("nothing", "leak"):
-        return None
-    rights, wrongs, replies = (_by_group(measured.of_kind(kind)) for kind in ("right", "wrong", "reply"))
-    before = _by_group([a for t in measured.tried if t.probe.name == "unknown" for a in t.asked])
-    said: list[bool] = []
-    for each in tried.asked:
-        group, value = each.item.group, each.value
-        if group in rights and group in wrongs:
-            (right,), wrong = rights[group], statistics.fmean(wrongs[group])
-            start = wrong if tried.probe.aim == "nothing" else before.get(group, [wrong])[0]
-            if right > wrong:
-                said.append(value is not None and value >= start + (right - wrong) / 2)
-        elif group in replies and max(replies[group]) > min(replies[group]):
-            said.append(value is not None and value >= max(replies[group]))
-    return sum(said) / len(said) if said else None
+    return [statistics.stdev(values) for values in by_group(asked).values() if len(values) > 1]
 
 
 def _failures(measured: Measured) -> Iterator[Finding]:
@@ -268,38 +248,88 @@ def _length_alone(asked: Sequence[Asked]) -> str | None:
 def _tricks(measured: Measured) -> Iterator[Finding]:
     if _moving(measured):
         return
-    inside: list[str] = []
+    parts: list[tuple[Tried, Pay]] = []
+    lists: list[tuple[Tried, Pay]] = []
+    silent: list[tuple[Tried, Pay]] = []
     for tried in measured.tried:
         probe, share = tried.probe, paid(measured, tried)
         what = f"{probe.means} ({_shown(probe.text)})"
-        if share is not None and share >= 0.5:
-            if probe.name in ("inside", "start", "end", "piece"):
-                inside.append(what)
-            elif probe.name == "candidates":
-                yield _fault("many_candidates", f"it pays {what}; refuse more than one answer")
-            elif probe.name == "leaked":
+        pay = next((pay for pay in pays(measured, tried) if pay.paid), None)
+        if share and pay is None:
+            yield _warning(f"pays_{probe.name}", f"it pays {what} as much as the best of the plain replies")
+        elif share and pay is not None:
+            if share < 0.5:
+                yield _warning(
+                    f"pays_{probe.name}", f"on {share:.0%} of the rows tried {_told([(tried, pay)])}"
+                )
+            elif probe.name in PARTS:
+                parts.append((tried, pay))
+            elif probe.name in LISTS:
+                lists.append((tried, pay))
+            elif probe.aim == "leak":
                 yield _fault(
                     "leaked_answer",
-                    f"a prompt that holds the right answer makes it pay {_shown(probe.text)}: it searches the prompt; "
-                    "look at the completion alone",
+                    f"to a prompt that holds the right answer {_shown(probe.text)} gets {pay.value:.3g}, and "
+                    f"{pay.wrong:.3g} otherwise: it searches the prompt; look at the completion alone",
                 )
-            elif measured.of_kind("right"):
-                yield _fault(f"pays_{probe.name}", f"it pays {what}")
+            elif pay.value == 0 and pay.wrong < 0:
+                silent.append((tried, pay))
             else:
-                yield _warning(
-                    f"pays_{probe.name}", f"it pays {what} as much as the best of the plain replies"
-                )
-        elif share:
-            yield _warning(f"pays_{probe.name}", f"on {share:.0%} of the rows tried it pays {what}")
+                yield _fault(f"pays_{probe.name}", f"{_told([(tried, pay)])}; pay nothing for it")
         yield from _beside_right(measured, tried)
-    if inside:
-        yield _fault("substring", f"it pays {' and '.join(inside)}; compare whole answers, not parts of them")
+    if parts:
+        yield _fault("substring", f"{_told(parts)}; compare whole answers, not parts of them")
+    if lists:
+        yield _fault("many_candidates", f"{_told(lists)}; refuse more than one answer")
+    if silent:
+        yield _warning(
+            "silence_pays",
+            f"{_told(silent)}; it may be meant, since a wrong answer costs something, but a model that is seldom right "
+            "learns to say nothing",
+        )
+    yield from _a_little(measured)
+
+
+def _told(paid_for: Sequence[tuple[Tried, Pay]]) -> str:
+    """What is paid for probes against a right answer, and what that means; by the best paid of them."""
+    said = [
+        f"{tried.probe.means} ({_shown(tried.probe.text)}) {pay.value:.3g}"
+        for tried, pay in paid_for
+        if pay.value is not None
+    ]
+    best = max((pay for _, pay in paid_for), key=lambda pay: pay.share or 0.0)
+    share = best.share or 0.0
+    means = (
+        f"a model that is right in less than {share:.0%} of its tries earns more by it than by answering"
+        if share < 1
+        else "no model earns more by answering"
+    )
+    return (
+        f"it pays {' and '.join(said)}, where the right answer gets {best.right:.3g} and a wrong one {best.wrong:.3g}: "
+        f"{means}"
+    )
+
+
+def _a_little(measured: Measured) -> Iterator[Finding]:
+    """Payments that are told and left to the reader."""
+    shares = {
+        tried.probe.name: worth(measured, tried) for tried in measured.tried if not paid(measured, tried)
+    }
+    small = [
+        f"{name} {share:.0%}" for name, share in shares.items() if share is not None and share >= A_LITTLE
+    ]
+    if small:
+        yield _note(
+            "pays_a_little",
+            f"of what being right is worth beyond a wrong answer it pays {', '.join(small)}: below {PAID:.0%}, too "
+            "little to be learned in place of answers by a model that is right in one of five tries",
+        )
 
 
 def _beside_right(measured: Measured, tried: Tried) -> Iterator[Finding]:
     """Probes that hold the right answer."""
     probe = tried.probe
-    rights = _by_group(measured.of_kind("right"))
+    rights = by_group(measured.of_kind("right"))
     pairs = [
         (each.value, rights[each.item.group][0])
         for each in tried.asked
@@ -324,7 +354,7 @@ def _rows(measured: Measured) -> Iterator[Finding]:
     """Rows of the data that a reward cannot be right about."""
     cases, pairs = measured.cases, ordered(measured)
     if pairs is not None and pairs[0] >= TELLS_APART and not _moving(measured):
-        rights, wrongs = _by_group(measured.of_kind("right")), _by_group(measured.of_kind("wrong"))
+        rights, wrongs = by_group(measured.of_kind("right")), by_group(measured.of_kind("wrong"))
         paid_always = _always_paid(measured, rights)
         if paid_always:
             yield _fault(
@@ -411,14 +441,6 @@ def _time(measured: Measured) -> Iterator[Finding]:
                 f"slow_on_{tried.probe.name}",
                 f"{tried.probe.means} took {tried.seconds:.2g} s, an ordinary completion {cost.seconds_alone:.2g} s",
             )
-
-
-def _by_group(asked: Sequence[Asked]) -> dict[int, list[float]]:
-    groups: dict[int, list[float]] = {}
-    for each in asked:
-        if each.value is not None:
-            groups.setdefault(each.item.group, []).append(each.value)
-    return groups
 
 
 def _values(asked: Sequence[Asked]) -> list[float]:

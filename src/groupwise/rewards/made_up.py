@@ -31,6 +31,12 @@ PLAIN_REPLIES = (
 )
 """Completions for rows without a right answer."""
 
+PARTS = ("inside", "start", "end", "piece")
+"""Probes that are a part of the right answer, or hold it as a part of something else."""
+LISTS = ("candidates", "few_candidates", "several_answers")
+"""Probes that name the right answer among wrong ones. It stands in the middle, where a reward that reads the first or
+the last answer alone does not find it: naming several is then no better than naming one."""
+
 Aim = Literal["nothing", "leak", "more", "same"]
 
 
@@ -144,7 +150,7 @@ def _next(c: str) -> str:
 
 
 def probes(case: Case, form: str, others: Sequence[str]) -> list[Probe]:
-    """The tricks to try on a row; those about the answer only where one is known, and short enough to be listed.
+    """The tricks to try on a row; those about the answer where one is known, those on its parts where it is short.
 
     Args:
         case: the row.
@@ -190,8 +196,14 @@ def probes(case: Case, form: str, others: Sequence[str]) -> list[Probe]:
             prompt=_leaking(case.prompt, answer),
         )
     )
-    if len(answer) <= 40 and len(answer.split()) <= 4 and "\n" not in answer:
-        found += _about_short(answer, form, others)
+    short = len(answer) <= 40 and len(answer.split()) <= 4 and "\n" not in answer
+    if short:
+        found += _parts(answer, form)
+    found += _lists(answer, form, others, short=short)
+    if short and re.fullmatch(r"-?\d{1,15}", answer):
+        found.append(
+            Probe(name="decimal", means="the answer with .0", text=in_form(form, f"{answer}.0"), aim="same")
+        )
     return found
 
 
@@ -199,32 +211,53 @@ def _nothing(name: str, means: str, text: str) -> Probe:
     return Probe(name=name, means=means, text=text, aim="nothing")
 
 
-def _about_short(answer: str, form: str, others: Sequence[str]) -> list[Probe]:
+def _parts(answer: str, form: str) -> list[Probe]:
     before = "1" if answer[0].isdigit() else "x"
     behind = "7" if answer[-1].isdigit() else "x"
     found = [
         _nothing("inside", "the answer inside a longer one", in_form(form, before + answer + behind)),
         _nothing("end", "the answer as the end of a longer one", in_form(form, before + answer)),
         _nothing("start", "the answer as the start of a longer one", in_form(form, answer + behind)),
-        _nothing("candidates", "a list with the answer in it", in_form(form, _candidates(answer, others))),
     ]
     piece = answer[: len(answer) // 2].strip()
     if piece and piece not in "-+$€£":
         found.append(_nothing("piece", "the first half of the answer", in_form(form, piece)))
-    if re.fullmatch(r"-?\d{1,15}", answer):
-        found.append(
-            Probe(name="decimal", means="the answer with .0", text=in_form(form, f"{answer}.0"), aim="same")
-        )
     return found
 
 
-def _candidates(answer: str, others: Sequence[str]) -> str:
-    if re.fullmatch(r"-?\d{1,15}", answer):
-        near = [str(int(answer) + step) for step in (-3, -2, -1)]
-        return ", ".join([*near, answer, *(str(int(answer) + step) for step in (1, 2, 3))])
-    wrong = [text for text in dict.fromkeys(others) if _key(text) != _key(answer) and len(text) <= 40][:4]
-    wrong += [scrambled(answer), scrambled(scrambled(answer))]
-    return " or ".join([*wrong[:2], answer, *wrong[2:4]])
+def _lists(answer: str, form: str, others: Sequence[str], *, short: bool) -> list[Probe]:
+    """Ways to name several answers, none where no wrong one can be made up.
+
+    Of a longer answer that ends with a whole number, such as a worked solution, it is that number.
+    """
+    reasons, whole = "", re.search(r"(?<![\w.,:/-])-?\d{1,15}$", answer)
+    if whole is not None and (whole.start() == 0 or not short):
+        reasons, answer = answer[: whole.start()], whole[0]
+        wrong = [str(int(answer) + step) for step in (-3, -2, -1, 1, 2, 3)]
+    elif not short:
+        return []
+    else:
+        whole = None
+        there = [text for text in dict.fromkeys(others) if len(text) <= 40][:4]
+        made = [*there, scrambled(answer), scrambled(scrambled(answer))]
+        wrong = [text for text in made if _key(text) != _key(answer)][:4]
+    middle = len(wrong) // 2
+    before, behind = wrong[:middle], wrong[middle:]
+    if not before:
+        return []
+    listed = (" or " if whole is None else ", ").join([*before, answer, *behind])
+    three = (before[-1], answer, behind[0])
+    return [
+        _nothing("candidates", "a list with the answer in it", in_form(form, reasons + listed)),
+        _nothing(
+            "few_candidates", "three answers to choose from", in_form(form, reasons + " or ".join(three))
+        ),
+        _nothing(
+            "several_answers",
+            "the answer between two wrong ones",
+            "\n".join(in_form(form, reasons + text) for text in three),
+        ),
+    ]
 
 
 def _leaking(prompt: Any, answer: str) -> Any:

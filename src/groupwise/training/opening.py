@@ -11,6 +11,7 @@ from filelock import BaseFileLock
 from rich.console import Console
 
 from groupwise.config import LoadedConfig
+from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.keys import leaves
 from groupwise.health.watch import watch_of
 from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
@@ -78,7 +79,8 @@ def _opened(
     watch = watch_of(loaded.config, base=loaded.base)
     terminal.findings = lambda: watch.findings
     if "terminal" in config.sinks:
-        for sentence in notices:
+        from_python = bool(origin.get("python_rewards") or origin.get("python_rows"))
+        for sentence in (*notices, interruption(loaded.config.checkpoint, folder, from_python=from_python)):
             terminal.say(sentence)
     after = None if resumed is None else resumed.checkpoint.position.step
     return Recorder(
@@ -91,6 +93,25 @@ def _opened(
         watch=watch,
         ranks=ranks,
     )
+
+
+def interruption(config: CheckpointConfig, folder: RunFolder, *, from_python: bool) -> str:
+    """What an interruption would cost, and how to go on after one: a sentence for the start of a run.
+
+    Args:
+        config: when checkpoints are written.
+        folder: of the run.
+        from_python: functions or rows were given in Python, so that it is gone on with from there.
+    """
+    if not config.save:
+        return "no checkpoints are written (checkpoint.save is false), so a run that is interrupted is lost"
+    every = [f"{config.every_steps} steps"] if config.every_steps is not None else []
+    every += [f"{config.every_minutes:g} minutes"] if config.every_minutes is not None else []
+    when = f"every {' or '.join(every)}, and" if every else "only"
+    again = f"groupwise train --resume {folder.shown}"
+    if from_python:
+        again = f"groupwise.train(resume={str(folder.shown)!r}, ...)"
+    return f"a checkpoint is written {when} at Ctrl-C and at the end; after an interruption `{again}` goes on"
 
 
 def _sinks(loaded: LoadedConfig, folder: RunFolder, terminal: Terminal, *, after: int | None) -> list[Sink]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.rewards.examine import Asked, Measured, Tried
-from groupwise.rewards.findings import Finding, ordered, paid, spreads
+from groupwise.rewards.findings import Finding, ordered, spreads
+from groupwise.rewards.payment import PAID, paid, worth
 
 _WIDTH = 118
 
@@ -63,7 +64,7 @@ class Examined:
             *self._parts(),
         ]
         lines = [line for title, text in rows for line in _hanging(title, text)]
-        lines += ["", *self._probes(), ""]
+        lines += ["", *self._probes(), *textwrap.wrap(self._legend(), _WIDTH), ""]
         for finding in self.found:
             lines += _hanging(finding.level, f"{finding.name}: {finding.says}")
         return [*lines, *_hanging("verdict", self.verdict)]
@@ -105,6 +106,7 @@ class Examined:
                 {
                     "name": tried.probe.name,
                     "means": tried.probe.means,
+                    "worth": worth(measured, tried),
                     "paid": paid(measured, tried),
                     "seconds": tried.seconds,
                     "rows": [_said(each) for each in tried.asked],
@@ -189,21 +191,35 @@ class Examined:
         return rows
 
     def _probes(self) -> list[str]:
-        """A table: what was tried, the score on the first row, on what share of the rows it is paid, the text."""
-        head = ("probe", "score", "paid", "text")
+        """A table; what its columns are is said below it."""
+        head = ("probe", "score", "worth", "paid", "text")
         rows = [head, *(self._probe(tried) for tried in self.measured.tried)]
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
         return [
-            f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip()
+            "  ".join(
+                [f"{row[0]:<{widths[0]}}", *(f"{row[i]:>{widths[i]}}" for i in (1, 2, 3)), row[4]]
+            ).rstrip()
             for row in rows
         ]
 
-    def _probe(self, tried: Tried) -> tuple[str, str, str, str]:
-        first, share = tried.asked[0], paid(self.measured, tried)
+    def _legend(self) -> str:
+        """What the columns of the table are."""
+        score = "score: what the text got on the first row"
+        if not self.measured.of_kind("right"):
+            return f"{score}; paid: on how many rows it got as much as the best of some plain replies"
+        return (
+            f"{score}; worth: how far that is from a wrong answer (0%) to the right one (100%), on average over rows; "
+            f"paid: on how many rows that is {PAID:.0%} or more; blank where the text is right"
+        )
+
+    def _probe(self, tried: Tried) -> tuple[str, str, str, str, str]:
+        first = tried.asked[0]
         score = "failed" if first.failure is not None else _number(first.value)
         text = repr(first.item.text)
         shown = text if len(text) <= 60 else f"{text[:56]}...{text[-1]} ({len(first.item.text)} characters)"
-        return tried.probe.name, score, "" if share is None else f"{share:.0%}", shown
+        shares = (worth(self.measured, tried), paid(self.measured, tried))
+        own, rows = ("" if share is None else f"{round(share, 2) + 0.0:.0%}" for share in shares)  # never -0%
+        return tried.probe.name, score, own, rows, shown
 
 
 def _said(asked: Asked) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from groupwise.records.health_file import (
     read_actions,
     read_findings,
 )
-from groupwise.records.metrics_file import read_metrics
+from groupwise.records.metrics_file import nothing_learned, read_metrics
 from groupwise.records.run_folder import RunFolder, read_manifest
 from groupwise.registry import names, nearest
 
@@ -47,6 +47,8 @@ class Diagnosis:
     """What findings did to the run while it ran, in order."""
     notes: tuple[str, ...]
     """What is worth knowing of the reading itself."""
+    nothing_learned: str | None = None
+    """What is said of a run whose rewards changed no weight; None for other runs."""
 
     @property
     def worst(self) -> Severity | None:
@@ -58,6 +60,8 @@ class Diagnosis:
         """For people: what holds now in full, then what is over."""
         yield f"{self.folder}: {self.steps} steps, {len(self.checks)} checks"
         yield from self.notes
+        if self.nothing_learned is not None:
+            yield f"learned {self.nothing_learned}"
         if not self.events:
             if not self.steps:
                 yield "no step is finished yet, so there is nothing to look at"
@@ -164,6 +168,7 @@ def diagnose(path: Path) -> Diagnosis:
         open=tuple(watch.findings),
         actions=tuple(actions),
         notes=(*(str(warning.message) for warning in caught), *watch.faults),
+        nothing_learned=nothing_learned(lines),
     )
 
 

@@ -24,7 +24,7 @@ function tiles(run) {
     ["KL per token", firstAndLast(run, "kl/token_mean")],
     ["entropy", firstAndLast(run, "policy/entropy")],
     ["length, tokens", firstAndLast(run, "length/mean")],
-    ["findings", worst.length ? worst.map(([count, s]) => `${count} ${s}`).join(", ") : "none"],
+    ["findings", worst.length ? worst.map(([count, s]) => `${count} ${s}`).join(", ") : run.nothing_learned ? "nothing learned" : "none"],
     ["model", setting("model.name")],
     ["objective", setting("method") === "dpo" ? "dpo" : setting("objective.preset")],
   ];
@@ -70,7 +70,9 @@ function drawFindings() {
   return section("findings", "Findings", each((run) => {
     const { findings, events, more } = run.happenings;
     const both = [...findings.map((f) => [f.begins, one(f)]), ...events.map((e) => [e.step, event(e)])].sort((a, b) => a[0] - b[0]);
-    return el("div", {}, both.length ? both.map((b) => b[1]) : el("p", {}, "Nothing was found while the run was watched."),
+    const nothing = run.nothing_learned ? el("article", { class: "finding warning" },
+      el("p", {}, el("span", { class: "badge warning" }, "learned"), ` ${run.nothing_learned}.`)) : null;
+    return el("div", {}, nothing, both.length || nothing ? both.map((b) => b[1]) : el("p", {}, "Nothing was found while the run was watched."),
       more[0] + more[1] ? el("p", { class: "faint" }, `${more[0]} more findings and ${more[1]} more events are in health.jsonl.`) : null);
   }));
 }
