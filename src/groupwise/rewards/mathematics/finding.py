@@ -83,7 +83,7 @@ _CORRECTED = re.compile(
             [\s,.!:;-]{{1,4}} ){{1,3}}
         (?: (?:it|that|this|the\ (?:answer|result|total|value|number)) (?:['’]s|\ is|\ was|\ equals)
             (?:\ actually|\ really|\ in\ fact)? | (?:it|that|this)\ (?:should|must|would)\ be )\s+
-      | \bcorrection\s?:\s*
+      | \b(?:correction|edit|my\ mistake|let\ me\ correct(?:\ that|\ this)?)\s?:\s*
       | \b(?: (?:wait|actually|sorry|oops|hmm|hold\ on|i\ mean|scratch\ that|just\ kidding|make\ that|rather
                  |on\ second\ thou?ght)\b [\s,.!:;-]{{1,4}}
             | nop?e?[,.:;!]\s{{0,3}} | no\ wait,?\s ){{1,3}} (?={_ALONE})
@@ -115,7 +115,12 @@ _OR_ANOTHER = re.compile(
         (?:\b(?:or|otherwise|alternatively|else|if\ not|failing\ that|maybe|perhaps|possibly)\b[\s,:]{{1,3}}){{1,3}}
         (?:(?:it|that|the\ answer)\ (?:is|could\ be|might\ be|may\ be|would\ be)\s+|it's\s+|even\s+)? (?={_ALONE})
       | [\s$)]{{0,3}}[,/|]\s*\$?-?\d[\d.,]*\s?\$?\s?[.!]?\s*(?:\n|\Z)
-      | [*_$)]{{0,3}}\?\s*(?={_ALONE})""",
+      | [*_$)]{{0,3}}\?\s*(?={_ALONE})
+      | [\s$)*_.,;]{{0,6}}(?:it|that|the\ answer)\ (?:could|might|may)\ (?:also\ |equally\ |instead\ )?be\s+(?={_ALONE})
+      | [\s$)*_.,;]{{0,6}}(?:(?:though|although|but|while|and)\s+)?[-+]?\$?\d[\d.,]*\s
+        (?: (?:is|would\ be|could\ be)\ (?:also\ |another\ |an?\ ){{0,2}}
+            (?:possible|option|plausible|acceptable|alternative|valid|correct|right|answer)
+          | (?:also\ works|works\ (?:too|as\ well)))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 """Another answer right behind one."""
@@ -238,7 +243,9 @@ def _latest(text: str, kind: str) -> Found | None:
             answer = _listed([said, answer])
         return Found(answer, "statement")
     if marker is not None:
-        return Found(marker[1], "marker")
+        line_end = text.find("\n", marker_at)
+        other = _alternative(text[line_end : line_end + 200]) if line_end >= 0 else []
+        return Found(_listed([marker[1], *other]), "marker")
     if not boxes:
         return None
     last = boxes[-1]
