@@ -140,4 +140,4 @@ def test_all_checks_are_silent_on_a_run_that_learns(seed: int) -> None:
     events = [event for line in lines(100, healthy_run(seed)) for event in watch.look(line)]  # type: ignore[arg-type]
     assert events == []
     assert watch.faults == []
-    assert len(watch.checks) == 17
+    assert len(watch.checks) == 18

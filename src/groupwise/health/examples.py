@@ -105,6 +105,7 @@ _BY_CHECK: dict[str, tuple[str, _Score] | None] = {
     "kl_stuck": None,
     "learning_rate_range": None,
     "length_inflation": ("longest", _length),
+    "memory_growth": ("longest", _length),
     "no_learning": ("highest reward", _reward),
     "non_finite": None,  # the skipped update has a line with its tokens
     "ratio_extremes": ("largest advantage", _advantage),

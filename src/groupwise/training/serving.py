@@ -29,6 +29,7 @@ from groupwise.rollouts.vllm.engine import Server, VllmEngine
 from groupwise.rollouts.vllm.handover import Handover
 from groupwise.rollouts.vllm.server import Given, Started, server_command
 from groupwise.training.distributed import Ranks
+from groupwise.training.room import refuse_without_room
 from groupwise.training.sharing import SharedEngine
 from groupwise.training.transfer import Transfer, sending_of
 
@@ -61,7 +62,8 @@ def engine_of(
         transfer: how a server is given all weights.
 
     Raises:
-        ConfigError: the interpreter or the folder for weights is not there.
+        ConfigError: the interpreter or the folder for weights is not there, or a server that the run starts leaves
+            training no room on its GPU.
         EngineError: an engine of the user's could not be made.
     """
     own: Engine
@@ -92,6 +94,8 @@ def vllm_engine(
     """
     settings = config.rollout.vllm or VllmConfig()
     _refuse_missing(settings, base)
+    if settings.base_url is None:
+        refuse_without_room(settings.arguments, policy.model, processes=ranks.count)
     root, name = ranks.from_first(lambda: (_exchange(settings, base), secrets.token_hex(4)))
     write = write_lora if policy.lora else write_whole
     handover = Handover(
