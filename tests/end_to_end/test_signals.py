@@ -152,6 +152,7 @@ def test_sigterm_ends_the_process_when_its_time_is_over(project: Path) -> None:
     (project / "reward.py").write_text(reward)
     process = begin(project, "train", "config.yaml", "checkpoint.grace_seconds=2", SLOW_STEP="1")
     wait_for(project / "slept.txt", lines=0)
+    time.sleep(0.5)  # the file is written a moment before the reward turns deaf
     os.kill(process.pid, signal.SIGTERM)
     process.join(30)
     assert process.exitcode == 130
