@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from groupwise import registry
 from groupwise.config import load
+from groupwise.config.health import CHECKS
 from groupwise.errors import ConfigError
 from groupwise.health.watch import checks_of
 
@@ -82,7 +84,7 @@ def test_checks_off_added_and_with_other_thresholds(tmp_path: Path) -> None:
     }
     checks = checks_of(load({"health": tree}).config.health, base=tmp_path)
     assert "truncation" not in checks
-    assert len(checks) == 17
+    assert len(checks) == len(registry.names(CHECKS)), "one is off, and one is added"
     assert checks["kl_runaway"].keywords["token_limit"] == 0.5  # type: ignore[attr-defined]
     assert checks["mine.py:odd"].keywords == {"level": 2.0}  # type: ignore[attr-defined]
     tree["thresholds"] = {"mine.py:odd": {"levle": 2.0}}

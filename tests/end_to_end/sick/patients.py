@@ -7,12 +7,14 @@ architecture and another task, and were written down before they were run once.
 from __future__ import annotations
 
 import copy
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -23,6 +25,7 @@ from groupwise.records.health_file import HealthEvent
 from groupwise.rollouts.in_process import InProcessEngine
 from groupwise.training.inputs import read_inputs
 from groupwise.training.loop import Result, train
+from groupwise.training.measure import peak_memory_megabytes
 from groupwise.training.setup import Run, assemble
 from tests.end_to_end.sick.school import DIGITS, LETTERS, Task, pupil, right
 
@@ -215,6 +218,31 @@ class Exploding:
     ) -> list[float]:
         factor = 1000.0 if trainer_state.global_step == self.step else 1.0
         return [factor * score for score in right(completions, answer)]
+
+
+class Keeping:
+    """Right or wrong, and memory that is kept of every call until the last."""
+
+    __name__ = "keeping"
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.kept: list[np.ndarray] = []
+
+    def __call__(
+        self, completions: list[str], answer: list[str], trainer_state: Any, **columns: Any
+    ) -> list[float]:
+        # What the process held before and has given back counts in its peak, so it is taken first.
+        megabytes = 24 if self.kept else 24 + round(peak_memory_megabytes() - held_memory_megabytes())
+        self.kept.append(np.ones(megabytes * 2**17))
+        if trainer_state.global_step == self.steps - 1:
+            self.kept.clear()
+        return right(completions, answer)
+
+
+def held_memory_megabytes() -> float:
+    """What this process holds now, in megabytes of 2^20 bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 # What is done to a run itself.
@@ -439,6 +467,13 @@ SICK: tuple[Patient, ...] = (
         within=3,
         rewards=((broken, {"on_failure": "drop"}),),
         tree={"training": {"steps": 10}},
+    ),
+    Patient(
+        name="a reward that keeps memory of every call",
+        check="memory_growth",
+        within=65,
+        rewards=(Keeping(70),),
+        tree={"training": {"steps": 70, "learning_rate": 1e-5}, "evaluate": {"every_steps": None}},
     ),
 )
 """At least one for each check."""
