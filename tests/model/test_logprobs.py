@@ -11,8 +11,9 @@ from torch import Tensor
 from groupwise.config.model import LoraConfig
 from groupwise.model import attention
 from groupwise.model.attention import UnsupportedError
+from groupwise.model.head import head_logprobs
 from groupwise.model.load import Policy
-from groupwise.model.logprobs import TokenLogprobs, head_logprobs, plain_logprobs
+from groupwise.model.logprobs import TokenLogprobs, plain_logprobs
 from groupwise.model.lora import attach, reference_weights
 from groupwise.model.shared_prefix import Family
 from tests.model.families import gradient_of, one_by_one, random_families, relative

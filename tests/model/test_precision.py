@@ -12,8 +12,9 @@ from groupwise.config import load
 from groupwise.config.model import ModelConfig
 from groupwise.errors import ConfigError
 from groupwise.model import precision as module
+from groupwise.model.head import head_logprobs
 from groupwise.model.load import Policy, load_policy
-from groupwise.model.logprobs import TokenLogprobs, head_logprobs
+from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.precision import resolve_precision, rounded
 from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.in_process import InProcessEngine

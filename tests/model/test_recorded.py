@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config.rollout import ConfidenceConfig
-from groupwise.model import logprobs
+from groupwise.model import head
 from groupwise.model.load import Policy
 from groupwise.model.recorded import RecordedLayers
 from groupwise.model.shared_prefix import Family, PackedFamilies
@@ -49,13 +50,16 @@ def families(prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout]]) -> 
     ]
 
 
-def gradient(engine: InProcessEngine, asked: Sequence[Family], *, reuse: bool) -> tuple[Tensor, list[Tensor]]:
+def gradient(
+    engine: InProcessEngine, asked: Sequence[Family], *, reuse: bool, entropy: float = 0.1, **settings: Any
+) -> tuple[Tensor, list[Tensor]]:
     """Log-probs, and the gradient of a sum in which every token counts otherwise."""
     model = engine.policy.model
     model.zero_grad()
-    logprobs_M, entropy_M = engine.scorer(asked, temperature=TEMPERATURE, reuse=reuse)
+    scoring = {"temperature": TEMPERATURE} | settings
+    logprobs_M, entropy_M = engine.scorer(asked, reuse=reuse, **scoring)
     weight_M = torch.linspace(-1, 1, len(logprobs_M))
-    ((logprobs_M + 0.1 * entropy_M) * weight_M).sum().backward()
+    ((logprobs_M + entropy * entropy_M) * weight_M).sum().backward()
     return logprobs_M.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
@@ -69,6 +73,11 @@ def assert_same(found: tuple[Tensor, list[Tensor]], right: tuple[Tensor, list[Te
     assert len(found[1]) == len(right[1]) > 5
     for mine, plain in zip(found[1], right[1], strict=True):
         assert (mine - plain).abs().max() <= 2e-5 * plain.abs().max() + 1e-7
+
+
+def packed_predictions(asked: Sequence[Family], policy: Policy) -> int:
+    """Different predictions: tokens behind different beginnings."""
+    return len(PackedFamilies(asked, policy.device, torch.float32).targets_U)
 
 
 def unique_tokens(asked: Sequence[Family]) -> int:
@@ -92,11 +101,17 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])  # without biases and with
+@pytest.mark.parametrize("entropy", [0.0, 0.1])  # exponentials of sampling serve, or all logits are made
 @pytest.mark.parametrize(
     ("cut", "stem"), [(False, 0), (True, 0), (False, 10)], ids=["one chunk", "groups cut by chunks", "stem"]
 )
 def test_the_gradient_is_that_of_the_plain_computation(
-    build_policy: Callable[..., Policy], architecture: str, cut: bool, stem: int, products: list[int]
+    build_policy: Callable[..., Policy],
+    architecture: str,
+    entropy: float,
+    cut: bool,
+    stem: int,
+    products: list[int],
 ) -> None:
     policy = build_policy(architecture=architecture, stop_token_ids=MANY_STOPS)
     engine, prompts = recording(policy), random_prompts(LENGTHS, stem=stem)
@@ -105,20 +120,20 @@ def test_the_gradient_is_that_of_the_plain_computation(
     ]  # a family less, as where an advantage is 0
     asked[0] = Family(prompt_ids=asked[0].prompt_ids, responses=asked[0].responses[2:5])
     assert unique_tokens(asked) < sum(len(f.prompt_ids) + sum(len(r) - 1 for r in f.responses) for f in asked)
-    right = gradient(engine, asked, reuse=False)
+    right = gradient(engine, asked, reuse=False, entropy=entropy)
     assert reused(engine) == 0
     assert len(products) > 5
 
     sampled(engine, prompts, cut=cut)
     products.clear()
-    assert_same(gradient(engine, asked, reuse=True), right)
+    assert_same(gradient(engine, asked, reuse=True, entropy=entropy), right)
     assert products == []
     packed = PackedFamilies(asked, policy.device, torch.float32)
     assert reused(engine) == len(packed.token_ids_S)
     once = unique_tokens(asked) - stem * (len(asked) - 1)
     assert once <= reused(engine) <= once + 2, "a beginning of a token or two is not worth a tree"
 
-    assert_same(gradient(engine, asked, reuse=True), right)  # used up, so computed
+    assert_same(gradient(engine, asked, reuse=True, entropy=entropy), right)  # used up, so computed
     assert len(products) > 5
 
 
@@ -193,19 +208,22 @@ def test_an_evaluation_in_between_takes_nothing_away(policy: Policy, cut: bool) 
 def logits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Fills with the rows of logits that the scorer makes."""
     seen: list[int] = []
-    made = logprobs.head_logits
+    made = head.head_logits
 
     def counted(hidden: Tensor, *rest: Any, **more: Any) -> Tensor:
         seen.append(len(hidden))
         return made(hidden, *rest, **more)
 
-    monkeypatch.setattr(logprobs, "head_logits", counted)
+    monkeypatch.setattr(head, "head_logits", counted)
     return seen
 
 
-def test_logits_are_made_in_the_backward_pass_alone_which_finds_the_log_probs_again(
-    policy: Policy, logits: list[int]
+@pytest.mark.parametrize("kept", [True, False], ids=["exponentials are kept", "they are too many"])
+def test_logits_are_made_in_the_backward_pass_alone_which_finds_log_probs_again(
+    policy: Policy, logits: list[int], monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
+    if not kept:
+        monkeypatch.setattr("groupwise.model.recorded.MASS_ELEMENTS", 100 * policy.model.config.vocab_size)
     engine, prompts = recording(policy), random_prompts(LENGTHS)
     asked = families(prompts, sampled(engine, prompts))
     right_M, _ = gradient(engine, asked, reuse=False)
@@ -229,10 +247,17 @@ def test_logits_are_made_in_the_backward_pass_alone_which_finds_the_log_probs_ag
     (logprobs_M * weight_M).sum().backward()
     again_M = engine.scorer.again()
     assert again_M is not None
-    assert sum(logits) > 0
     assert bool(again_M[without].isnan().all()), "what has no gradient is not computed"
-    again_M[without] = right_M[without]
-    assert (again_M - right_M).abs().max() < 5e-5
+    with_gradient = packed_predictions(asked, policy) - len(asked[2].responses[own])
+    if kept:
+        # Every second or third of them, or whichever step leaves 64 to 127.
+        assert sum(logits) == math.ceil(with_gradient / (with_gradient // 64)) < with_gradient
+    else:
+        assert sum(logits) == with_gradient
+        assert int(again_M.isnan().sum()) == len(asked[2].responses[own])
+    found = ~again_M.isnan()
+    assert int(found.sum()) >= sum(logits) >= 64
+    assert (again_M - right_M)[found].abs().max() < 5e-5
 
 
 def test_log_probs_that_sampling_got_wrong_are_seen(policy: Policy) -> None:
@@ -246,9 +271,10 @@ def test_log_probs_that_sampling_got_wrong_are_seen(policy: Policy) -> None:
     logprobs_M.sum().backward()
     again_M = engine.scorer.again()
     assert again_M is not None
-    torch.testing.assert_close(
-        logprobs_M.detach() - again_M, torch.full_like(again_M, 0.1), atol=5e-5, rtol=0
-    )
+    found = ~again_M.isnan()
+    assert int(found.sum()) >= 64
+    gap_M = (logprobs_M.detach() - again_M)[found]
+    torch.testing.assert_close(gap_M, torch.full_like(gap_M, 0.1), atol=5e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +301,36 @@ def test_what_is_kept_is_the_models_own_whatever_the_sampler_did_to_it(
         groups = engine.generate(prompts, drawn, group_size=4, seed=(0,), greedy=True)
     asked = families(prompts, groups)
     logits.clear()
+    with torch.no_grad():
+        right = engine.scorer(asked, temperature=temperature)
+    logits.clear()
     found = engine.scorer(asked, temperature=temperature, reuse=True)
     assert logits == []
-    for mine_M, right_M in zip(found, engine.scorer(asked, temperature=temperature), strict=True):
+    for mine_M, right_M in zip(found, right, strict=True):
         assert (mine_M - right_M).abs().max() < 5e-5
+    with engine.scorer.recorded.record():
+        assert engine.generate(prompts, drawn, group_size=4, seed=(0,), greedy=True) is not None
+    mine = gradient(engine, asked, reuse=True, entropy=0.0, temperature=temperature)
+    assert reused(engine) > 0
+    assert_same(mine, gradient(engine, asked, reuse=False, entropy=0.0, temperature=temperature))
+
+
+def test_exponentials_of_what_is_not_kept_are_let_go(policy: Policy) -> None:
+    prompts = random_prompts(LENGTHS)
+    engine = recording(policy, tokens=sum(LENGTHS))
+    sampled(engine, prompts)
+    assert engine.scorer.recorded is not None
+    assert engine.scorer.recorded._masses == []
+    engine = recording(policy)
+    asked = families(prompts, sampled(engine, prompts))
+    assert engine.scorer.recorded is not None
+    assert len(engine.scorer.recorded._masses) == 12
+    logprobs_M, _ = engine.scorer(asked, temperature=TEMPERATURE, reuse=True)
+    assert engine.scorer.recorded._masses == []
+    logprobs_M.sum().backward()
+    given = engine.scorer._given
+    assert given is not None
+    assert given[0].masses == ()
 
 
 def test_log_probs_of_another_temperature_are_computed(policy: Policy, logits: list[int]) -> None:

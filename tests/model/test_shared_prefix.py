@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.model import logprobs as module
+from groupwise.model import head as module
 from groupwise.model import shared_prefix
 from groupwise.model.load import Policy
 from groupwise.model.logprobs import TokenLogprobs, plain_logprobs

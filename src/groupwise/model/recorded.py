@@ -3,9 +3,10 @@
 The first update of a batch begins with the very weights that sampled it, so its forward pass would compute each matrix
 product of the layers a second time. Their outputs are kept while sampling and stand in for the products; norms,
 activations and attention are computed as ever, and the backward pass is the layers' own. Of the head the log-probs,
-entropies and normalisers are kept, so that the forward pass makes no logits; the backward pass does, and finds the
-log-probs again, which are held against those kept (`sampler/gap_abs_max`). The gradient is that of the plain
-computation up to the rounding in which two products of different shapes differ.
+entropies and normalisers are kept, so that the forward pass makes no logits, and where they are not too many the
+exponentials of all logits, so that the backward pass makes none either. It finds log-probs again, some of them or all,
+which are held against those kept (`sampler/gap_abs_max`). The gradient is that of the plain computation up to the
+rounding in which two products of different shapes differ.
 
 Nothing is taken on trust: tokens are found by what precedes them, weights by torch's count of their changes, and
 whatever is not found has the whole pass computed.
@@ -25,6 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _ROOT = -1
+MASS_ELEMENTS = 1 << 28
+"""Exponentials of logits kept at most, of all vocabulary: 268 million, 1 GB in float32."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -37,8 +40,18 @@ class Known:
     """At each."""
     normalizer: Tensor
     """Logarithm of the sum of exp(logit / temperature)."""
+    masses: Sequence[Tensor] = ()
+    """Exponentials of logits that sampling made, shape [R, V] each, in proportion; () where they were not kept."""
+    mass_of: Sequence[tuple[int, int]] = ()
+    """Which of `masses` and which of its rows belongs to each prediction."""
     again: Tensor | None = None
-    """The log-probs as the backward pass finds them; NaN where a token has no gradient. None before it."""
+    """The log-probs as the backward pass finds them; NaN where it did not look or a token has no gradient. None before
+    it."""
+
+    def mass(self, index: Tensor, *, into: Tensor) -> Tensor:
+        """Exponentials of the logits behind some predictions, written to a tensor of shape [len(index), V]."""
+        rows = [self.masses[step][row] for step, row in (self.mass_of[i] for i in index.tolist())]
+        return torch.stack(rows, out=into)
 
 
 class _Given(torch.autograd.Function):
@@ -90,6 +103,9 @@ class RecordedLayers:
         self._predicted: dict[tuple[int, int], int] = {}
         self._numbers: list[Tensor] = []
         self._predictions = 0
+        self._masses: list[Tensor] = []
+        self._mass_of: list[tuple[int, int]] = []
+        self._mass_elements = 0
         self._temperatures: set[float] = set()
         self._rows = self._capacity = 0
         self._whole = False
@@ -166,14 +182,33 @@ class RecordedLayers:
         return np.array(places, dtype=np.int64)
 
     def predictions(
-        self, above_N: NDArray[np.int64], token_ids_N: NDArray[np.int64], numbers_N3: Tensor
+        self,
+        above_N: NDArray[np.int64],
+        token_ids_N: NDArray[np.int64],
+        numbers_N3: Tensor,
+        mass_RV: Tensor,
+        row_N: NDArray[np.int64],
     ) -> None:
-        """Name tokens drawn behind places: log-prob, entropy and normaliser of each, before any truncation."""
+        """Name tokens drawn behind places.
+
+        Args:
+            above_N: the place before each.
+            token_ids_N: the tokens.
+            numbers_N3: log-prob, entropy and normaliser of each, before any truncation.
+            mass_RV: exponentials of the logits, in proportion; kept as they are.
+            row_N: the row of them that each token was drawn from.
+        """
         named = zip(above_N.tolist(), token_ids_N.tolist(), strict=True)
         for number, prediction in enumerate(named, start=self._predictions):
             self._predicted.setdefault(prediction, number)
         self._numbers.append(numbers_N3)
         self._predictions += len(numbers_N3)
+        self._mass_elements += mass_RV.numel()
+        if not self._whole or self._mass_elements > MASS_ELEMENTS:
+            self._masses = []
+        else:
+            self._mass_of += [(len(self._masses), row) for row in row_N.tolist()]
+            self._masses.append(mass_RV)
 
     def known(
         self, places_U: Tensor, targets_U: Tensor, temperature: float, dtype: torch.dtype
@@ -197,7 +232,11 @@ class RecordedLayers:
         exact = torch.promote_types(dtype, torch.float32)
         numbers = torch.cat(self._numbers)[index].to(places_U.device, exact)
         logprobs, entropy, normalizer = numbers.T.contiguous()
-        return Known(logprobs=logprobs, entropy=entropy, normalizer=normalizer)
+        masses = self._masses
+        mass_of = [self._mass_of[number] for number in index] if masses else []
+        return Known(
+            logprobs=logprobs, entropy=entropy, normalizer=normalizer, masses=masses, mass_of=mass_of
+        )
 
     def find(self, token_ids_S: Sequence[int], parent_S: Sequence[int]) -> Tensor | None:
         """Where the outputs for packed tokens lie, shape [S]; None when one of them was not sampled with.

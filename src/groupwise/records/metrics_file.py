@@ -103,7 +103,8 @@ METRICS: Mapping[str, str] = {
     "precision/gap_abs_max": "The largest of those changes, in nats.",
     "sampler/gap_token_mean": "Mean over trained tokens of the policy's log-prob less the sampler's, in nats, at the "
     "first update of the batch. Where log-probs of sampling serve in that update (tokens/reused), the policy's are "
-    "those that its backward pass finds, for tokens with a gradient.",
+    "those that its backward pass finds: of tokens with a gradient, or of 64 to 127 of them where it need not make all "
+    "logits again.",
     "sampler/gap_abs_mean": "Mean over trained tokens of the absolute gap between the policy's log-prob and the "
     "sampler's, in nats, at the first update of the batch; float error when nothing is truncated.",
     "sampler/gap_abs_max": "Largest absolute gap between the policy's log-prob and the sampler's, in nats, at the "

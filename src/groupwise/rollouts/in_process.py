@@ -165,7 +165,10 @@ class InProcessEngine:
         while True:
             goes_on = responses.take(self.scorer.logits(hidden))
             if heard is not None:
-                heard.predictions(places[responses.row_of], responses.drawn, responses.before_N3)
+                at = places[responses.row_of]
+                heard.predictions(
+                    at, responses.drawn, responses.before_N3, responses.mass_RV, responses.row_of
+                )
             if not goes_on:
                 break
             parents, token_R = responses.part()
@@ -297,7 +300,7 @@ class _Responses:
             )
         self.last_tokens = drawn.token_N
         self.drawn = drawn.token_N.cpu().numpy()
-        self.before_N3 = drawn.before_N3
+        self.before_N3, self.mass_RV = drawn.before_N3, drawn.mass_RV
         running = self.running
         mine = self.rollouts[running]
         self.token_NT[mine, self.time] = self.drawn[running]

@@ -36,6 +36,8 @@ class Drawn:
     before_N3: Tensor
     """Log-prob of the token, entropy and log of the sum of exp(logit), all of the logits divided by the temperature and
     before anything else is done to them; float64."""
+    mass_RV: Tensor
+    """exp(logit / temperature), of each row of logits, over that of its largest; before anything else is done."""
 
 
 def uniforms(seed: Sequence[int], prompt_id: str, group_index: int, count: int) -> NDArray[np.float64]:
@@ -70,7 +72,7 @@ def draw(
         logits_RV = logits_RV.div_(sampling.temperature)
     top_R = logits_RV.amax(1, keepdim=True)
     shifted_RV = logits_RV.sub_(top_R)
-    weight_RV = shifted_RV.exp()
+    mass_RV = weight_RV = shifted_RV.exp()
     mass_RB = _blocks(weight_RV).sum(2).double()
     total_R = mass_RB.sum(1)
     log_total_R = total_R.log()
@@ -118,6 +120,7 @@ def draw(
         kept_mass_N=None if kept_N is None else kept_N.float(),
         entropy_N=entropy_R.float()[row_N],
         before_N3=before_N3,
+        mass_RV=mass_RV,
     )
 
 

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from groupwise.model.quantise import bits_per_weight
+from groupwise.model.recorded import MASS_ELEMENTS
 from groupwise.workbench.planning.devices import GIB
 from groupwise.workbench.planning.settings import Pass, Setting
 
 CHUNK = 4 * (1 << 24)
-"""Logits held at once, as `model.logprobs.CHUNK_ELEMENTS` bounds them."""
+"""Logits held at once, as `model.head.CHUNK_ELEMENTS` bounds them."""
 _DRAWING = 4.0
 """Copies of a row of logits while a token is drawn: logits, weights, and what sums and searches them."""
 
@@ -140,6 +141,7 @@ def _sampling(setting: Setting) -> dict[str, float]:
         parts["weights in bfloat16"] = 2.0 * linear / shape.layers  # cast layer by layer, without gradient
     if setting.reused:
         parts["layers' outputs"] = _recorded(setting)
+        parts["exponentials of logits"] = _masses(setting)
     return parts
 
 
@@ -149,6 +151,12 @@ def _recorded(setting: Setting) -> float:
     if tokens > setting.micro_tokens:
         return 0.0
     return 4.0 * setting.shape.layers * sum(each.outputs for each in setting.shape.linears) * tokens
+
+
+def _masses(setting: Setting) -> float:
+    """What is kept of the head, where the layers' outputs are and it is not too much."""
+    kept = setting.share * setting.group * setting.new_tokens * setting.shape.vocabulary
+    return 4.0 * kept if kept <= MASS_ELEMENTS and _recorded(setting) else 0.0
 
 
 def _scoring(setting: Setting, largest: Pass) -> dict[str, float]:
@@ -179,6 +187,8 @@ def _training(setting: Setting, passes: list[Pass]) -> dict[str, float]:
         "activations": activations(setting, largest),
         "logits": _head(setting, largest),
     }
+    if setting.reused:
+        begins["exponentials of logits"] = _masses(setting)
     if setting.rounded:
         layers = 1 if setting.checkpointing else shape.layers
         begins["weights in bfloat16"] = 2.0 * shape.linear_weights * layers / shape.layers
