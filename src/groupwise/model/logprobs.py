@@ -13,6 +13,7 @@ from torch import Tensor
 
 from groupwise.model import attention
 from groupwise.model.head import head_logits, head_logprobs
+from groupwise.model.norms import faster_norms, own_norms
 from groupwise.model.precision import exactly, rounded
 from groupwise.model.recorded import Known, RecordedLayers
 from groupwise.model.shared_prefix import Family, PackedFamilies, pack
@@ -69,7 +70,10 @@ class TokenLogprobs:
         """True when the plain path has to hold all logits of a micro-batch, since the head is more than one product."""
         if share_prefix:
             own_attention = causal.config._attn_implementation
+            norms = faster_norms(causal)
             self.notice = self._probe(causal, longest_tokens)
+            if not self.shared:
+                own_norms(norms)
             if not self.shared and causal.config._attn_implementation != own_attention:
                 # Ours called plainly is SDPA, which lacks what some models need: soft caps, attention sinks.
                 causal.set_attn_implementation(own_attention)

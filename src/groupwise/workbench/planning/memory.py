@@ -256,7 +256,7 @@ def layer_activations(setting: Setting, one: Pass) -> float:
 def token_parts(setting: Setting) -> dict[str, float]:
     """What one decoder layer keeps of one token, attention aside.
 
-    - norms: what they read, in float32, and, when their weight is trained, that divided by its size.
+    - norms: what they read, in float32; where weights are not float32, that divided by its size too when trained.
     - products: what layers with trained weights read. Under autocast, and where an adapter in float32 lies above a base
       in bfloat16, each layer casts a copy of its own.
     - adapter: what lies between its two products.
@@ -269,7 +269,7 @@ def token_parts(setting: Setting) -> dict[str, float]:
     linears = shape.linears if lora is None else shape.adapted(lora)
     tensors = 3 if shape.gated else 4 if shape.tanh else 1
     return {
-        "norms": float(sum(shape.norms)) * (8 if lora is None else 4),
+        "norms": float(sum(shape.norms)) * (8 if lora is None and setting.weight_bytes == 2 else 4),
         "products": float(size * shape.read(linears, apart=cast)),
         "adapter": 0.0 if lora is None else float(size * lora.rank * len(linears)),
         "feed-forward": float(tensors * shape.intermediate * _inner(setting)),
