@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.main import _blame
+from groupwise.cli.main import _blame, turns_before_sleep
 from tests.cli.conftest import Said
 
 VERBS = (
@@ -83,10 +83,20 @@ def test_python_m_groupwise_and_the_environment_of_torch() -> None:
         "import os; from groupwise.cli.main import run; run(['--version']);"
         "print(*(os.environ[k] for k in ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT', 'TOKENIZERS_PARALLELISM')))"
     )
-    for chosen, told in (({}, "PASSIVE 1000 false"), ({"GOMP_SPINCOUNT": "7"}, "PASSIVE 7 false")):
+    for chosen, turns in (({}, ("1000", "10000")), ({"GOMP_SPINCOUNT": "7"}, ("7",))):
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, capture_output=True, text=True, env=environment | chosen)
-        assert done.stdout.splitlines()[-1] == told
+        assert done.stdout.splitlines()[-1] in [f"PASSIVE {each} false" for each in turns]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cores", "turns"),
+    [(0, 2, "10000"), (1, 2, "1000"), (2, 8, "10000"), (3, 8, "1000"), (0, 1, "10000"), (None, 8, "1000")],
+)
+def test_threads_wait_longer_where_nothing_else_wants_the_cores(
+    wanted: int | None, cores: int, turns: str
+) -> None:
+    assert turns_before_sleep(wanted, cores) == turns
 
 
 def test_a_closed_pipe_is_quiet() -> None:
