@@ -1,4 +1,4 @@
-"""Run it with `python -m pytest examples/custom_advantage`."""
+"""Run it with `python -m pytest`, in this folder."""
 
 import numpy as np
 from group_median import group_median

@@ -29,7 +29,7 @@ def with_gradients(norm: nn.Module, x: Tensor, grad: Tensor) -> tuple[Tensor, ..
 
 
 def test_hand_worked() -> None:
-    norm = LlamaRMSNorm(2, eps=0.0)
+    norm = LlamaRMSNorm(2, eps=1e-12)
     norm.weight.data = torch.tensor([2.0, 1.0])
     assert faster_norms(norm) == [norm]
     result, of_x, of_weight = with_gradients(norm, torch.tensor([[1.0, 7.0]]), torch.tensor([[1.0, 0.0]]))
@@ -99,7 +99,43 @@ class CentredRMSNorm(LlamaRMSNorm):
         return super().forward(hidden_states - hidden_states.mean(-1, keepdim=True))
 
 
-@pytest.mark.parametrize("norm", [Gemma3RMSNorm(4), CentredRMSNorm(4), nn.LayerNorm(4), norm_of().double()])
+class OutsideRMSNorm(LlamaRMSNorm):
+    """Adds eps to the root."""
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        root = hidden_states.pow(2).mean(-1, keepdim=True).sqrt()
+        return self.weight * hidden_states / (root + self.variance_epsilon)
+
+
+class WeightFirstRMSNorm(LlamaRMSNorm):
+    """The same as long as all weights are 1."""
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return nn.functional.rms_norm(
+            self.weight * hidden_states, self.weight.shape, eps=self.variance_epsilon
+        )
+
+
+class GatedRMSNorm(LlamaRMSNorm):
+    """Asks for more."""
+
+    def forward(self, hidden_states: Tensor, gate: Tensor) -> Tensor:
+        return super().forward(hidden_states) * gate
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        Gemma3RMSNorm(4),
+        CentredRMSNorm(4),
+        OutsideRMSNorm(4),
+        WeightFirstRMSNorm(4),
+        GatedRMSNorm(4),
+        nn.LayerNorm(4),
+        norm_of().double(),
+    ],
+    ids=lambda norm: type(norm).__name__,
+)
 def test_what_computes_something_else_is_left_alone(norm: nn.Module) -> None:
     assert faster_norms(norm) == []
     assert "forward" not in norm.__dict__

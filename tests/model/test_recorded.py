@@ -315,6 +315,38 @@ def test_what_is_kept_is_the_models_own_whatever_the_sampler_did_to_it(
     assert_same(mine, gradient(engine, asked, reuse=False, entropy=0.0, temperature=temperature))
 
 
+def test_exponentials_of_another_token_are_seen(policy: Policy) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    asked = families(prompts, sampled(engine, prompts))
+    recorded = engine.scorer.recorded
+    assert recorded is not None
+    recorded._mass_of = [(step, max(row - 1, 0)) for step, row in recorded._mass_of]
+    logprobs_M, _ = engine.scorer(asked, temperature=TEMPERATURE, reuse=True)
+    logprobs_M.sum().backward()
+    again_M = engine.scorer.again()
+    assert again_M is not None
+    assert (again_M - logprobs_M.detach()).abs().nan_to_num().max() > 0.1
+
+
+def test_no_gradient_at_all_is_none(policy: Policy) -> None:
+    engine, prompts = recording(policy), random_prompts(LENGTHS)
+    asked = families(prompts, sampled(engine, prompts))
+    logprobs_M, _ = engine.scorer(asked, temperature=TEMPERATURE, reuse=True)
+    (0 * logprobs_M).sum().backward()
+    assert all(p.grad is None or not p.grad.any() for p in policy.model.parameters())
+
+
+def test_with_an_entropy_bonus_exponentials_are_not_kept(policy: Policy) -> None:
+    engine, prompts = engine_of(policy), random_prompts(LENGTHS)
+    scorer = engine.scorer
+    scorer.recorded = RecordedLayers(scorer.backbone, scorer.head, tokens=10_000, masses=False)
+    asked = families(prompts, sampled(engine, prompts))
+    assert scorer.recorded._masses == []
+    found = gradient(engine, asked, reuse=True)
+    assert reused(engine) > 0
+    assert_same(found, gradient(engine, asked, reuse=False))
+
+
 def test_exponentials_of_what_is_not_kept_are_let_go(policy: Policy) -> None:
     prompts = random_prompts(LENGTHS)
     engine = recording(policy, tokens=sum(LENGTHS))

@@ -106,8 +106,18 @@ def turns_before_sleep(wanted: int | None, cores: int) -> str:
     return "10000" if wanted is not None and wanted <= cores // 4 else "1000"
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _wanted_cores() -> int | None:
-    """The least of three looks, since something short runs now and then on every machine."""
+    """By other programs: the least of three looks, since something short runs now and then on every machine."""
+    try:
+        quota, _, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").partition(" ")
+        if int(quota) < int(period) * _cores():
+            return None  # torch starts a thread for each core, more than this container may run at once
+    except (OSError, ValueError):  # no such limits, or "max"
+        pass
     seen = []
     try:
         for _ in range(3):
@@ -131,7 +141,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"] or ["--help"]
     # Before torch is imported, whose threads wait for each other in the many short operations of sampling.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", turns_before_sleep(_wanted_cores(), os.cpu_count() or 1))
+    if "GOMP_SPINCOUNT" not in os.environ:
+        os.environ["GOMP_SPINCOUNT"] = turns_before_sleep(_wanted_cores(), _cores())
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         code = _verb_of(words)

@@ -1,7 +1,7 @@
 """From hidden states to log-probs and entropies, without ever holding the logits of a whole batch.
 
 The head, the temperature, the log-softmax, the gather and the entropy are one operation, done for a chunk of rows at
-a time with a backward pass of its own, which computes each chunk's logits again.
+a time with a backward pass of its own, which computes each chunk's logits again where sampling has not kept them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ CHUNK_ELEMENTS = 1 << 24
 """Logits held at once: 16.8 million, 64 MB in float32."""
 _LOOKED_AT = 64
 """Log-probs at least that the backward pass finds again where it has the exponentials of sampling."""
+_AMISS = 1e-3
+"""Nats by which a log-prob of sampling and its exponentials differ when they are not of the same token."""
 
 
 class _HeadLogprobs(torch.autograd.Function):
@@ -70,13 +72,16 @@ class _HeadLogprobs(torch.autograd.Function):
         with_entropy = bool((grad_entropy_M != 0).any())
         # A token without gradient adds exactly nothing, so its logits are not computed again.
         live = ((grad_logprobs_M != 0) | (grad_entropy_M != 0)).nonzero()[:, 0]
-        held = known is not None and len(known.masses) > 0 and not with_entropy
+        held = known is not None and len(known.masses) > 0 and len(live) > 0 and not with_entropy
         if known is not None:
             known.again = torch.full_like(normalizer_M, math.nan)
             if held:  # spread over all, so that no prompt and no position is left out
                 index = live[:: max(1, len(live) // _LOOKED_AT)]
-                logits_RV = head_logits(hidden_MD[index], weight_VD, temperature, dtype)
-                known.again[index] = logits_RV.log_softmax(1).gather(1, targets_M[index, None])[:, 0]
+                known.again[index] = (
+                    head_logits(hidden_MD[index], weight_VD, temperature, dtype)
+                    .log_softmax(1)
+                    .gather(1, targets_M[index, None])[:, 0]
+                )
         logits, probs = _Reused(), _Reused()
         rows = ctx.rows if with_entropy else 2 * ctx.rows  # two chunks' memory, as in the forward pass
         for index in torch.split(live, rows):
@@ -85,7 +90,12 @@ class _HeadLogprobs(torch.autograd.Function):
             # d logprob / d logit_j = 1[j = target] - p_j;  d H / d logit_j = -p_j (log p_j + H)
             if known is not None and held:
                 probs_RV = known.mass(index, into=logits.of(len(index), len(weight_VD), hidden_RD))
-                share_R = grad_R / probs_RV.sum(1)
+                total_R = probs_RV.sum(1)
+                share_R = grad_R / total_R
+                found_R = (probs_RV.gather(1, targets_M[index, None])[:, 0] / total_R).log()
+                off_R = ~((found_R - known.logprobs[index]).abs() <= _AMISS)
+                assert known.again is not None
+                known.again[index[off_R]] = found_R[off_R]
             else:
                 share_R = grad_R
                 logits_RV = head_logits(hidden_RD, weight_VD, temperature, dtype, into=logits)

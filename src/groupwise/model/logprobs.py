@@ -70,10 +70,7 @@ class TokenLogprobs:
         """True when the plain path has to hold all logits of a micro-batch, since the head is more than one product."""
         if share_prefix:
             own_attention = causal.config._attn_implementation
-            norms = faster_norms(causal)
             self.notice = self._probe(causal, longest_tokens)
-            if not self.shared:
-                own_norms(norms)
             if not self.shared and causal.config._attn_implementation != own_attention:
                 # Ours called plainly is SDPA, which lacks what some models need: soft caps, attention sinks.
                 causal.set_attn_implementation(own_attention)
@@ -136,7 +133,7 @@ class TokenLogprobs:
         return self._scored(families, temperature, self.recorded if reuse else None)
 
     def again(self) -> Tensor | None:
-        """The log-probs of the last call as its backward pass found them, shape [M]; NaN for tokens without gradient.
+        """The log-probs of the last call as its backward pass found them, shape [M]; NaN where it did not look.
 
         None where the call computed them itself.
         """
@@ -266,19 +263,29 @@ class TokenLogprobs:
                 self.whole_logits = self._gap(chunked_M, right_M) is not None
                 if self.whole_logits:
                     return "its head does more than one product"
-                causal.set_attn_implementation(attention.NAME)
-                if causal.config._attn_implementation != attention.NAME:
-                    return "its attention cannot be replaced"
-                try:
-                    shared_M, _ = self._shared(families, 1.0, longest_tokens)
-                except attention.UnsupportedError as reason:
-                    return str(reason)
-                except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-                    return f"packed tokens made it fail with {type(error).__name__}: {error}"
-                gap = self._gap(shared_M, right_M)
-                return None if gap is None else f"packed tokens change its log-probs by {gap:.2g}"
+                norms = faster_norms(causal)  # from here on, so that a wrong one would show
+                notice = self._probe_shared(causal, families, right_M, longest_tokens)
+                if notice is not None:
+                    own_norms(norms)
+                return notice
         finally:
             causal.train(training)
+
+    def _probe_shared(
+        self, causal: Any, families: Sequence[Family], right_M: Tensor, longest_tokens: int
+    ) -> str | None:
+        """With prompts shared, against the log-probs of the model as it came."""
+        causal.set_attn_implementation(attention.NAME)
+        if causal.config._attn_implementation != attention.NAME:
+            return "its attention cannot be replaced"
+        try:
+            shared_M, _ = self._shared(families, 1.0, longest_tokens)
+        except attention.UnsupportedError as reason:
+            return str(reason)
+        except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+            return f"packed tokens made it fail with {type(error).__name__}: {error}"
+        gap = self._gap(shared_M, right_M)
+        return None if gap is None else f"packed tokens change its log-probs by {gap:.2g}"
 
     def _gap(self, found_M: Tensor, right_M: Tensor) -> float | None:
         """The largest difference, when it is more than rounding in the model's precision."""

@@ -78,17 +78,20 @@ class _Given(torch.autograd.Function):
 class RecordedLayers:
     """Outputs of a backbone's linear layers for each token that it was sampled with."""
 
-    def __init__(self, backbone: torch.nn.Module, head: torch.nn.Module, *, tokens: int) -> None:
+    def __init__(
+        self, backbone: torch.nn.Module, head: torch.nn.Module, *, tokens: int, masses: bool = True
+    ) -> None:
         """Nothing is recorded yet.
 
         Args:
             backbone: layers without the head; parts of other types are computed as ever.
             head: of the model.
             tokens: kept at most; a batch of more is not kept at all, so that memory does not follow the batch.
+            masses: keep exponentials of logits too; of no use where entropies have a gradient.
         """
         self._parameters = [*backbone.parameters(), *head.parameters()]
         self.layers = [part for part in backbone.modules() if type(part) is torch.nn.Linear]
-        self.tokens = tokens
+        self.tokens, self.masses = tokens, masses
         self.listening = False
         """True while what the layers compute is being kept."""
         self.reused = 0
@@ -186,7 +189,7 @@ class RecordedLayers:
         above_N: NDArray[np.int64],
         token_ids_N: NDArray[np.int64],
         numbers_N3: Tensor,
-        mass_RV: Tensor,
+        mass_RV: Tensor | None,
         row_N: NDArray[np.int64],
     ) -> None:
         """Name tokens drawn behind places.
@@ -195,7 +198,7 @@ class RecordedLayers:
             above_N: the place before each.
             token_ids_N: the tokens.
             numbers_N3: log-prob, entropy and normaliser of each, before any truncation.
-            mass_RV: exponentials of the logits, in proportion; kept as they are.
+            mass_RV: exponentials of the logits, in proportion; kept as they are. None where they are not wanted.
             row_N: the row of them that each token was drawn from.
         """
         named = zip(above_N.tolist(), token_ids_N.tolist(), strict=True)
@@ -203,8 +206,8 @@ class RecordedLayers:
             self._predicted.setdefault(prediction, number)
         self._numbers.append(numbers_N3)
         self._predictions += len(numbers_N3)
-        self._mass_elements += mass_RV.numel()
-        if not self._whole or self._mass_elements > MASS_ELEMENTS:
+        self._mass_elements += 0 if mass_RV is None else mass_RV.numel()
+        if mass_RV is None or not self._whole or self._mass_elements > MASS_ELEMENTS:
             self._masses = []
         else:
             self._mass_of += [(len(self._masses), row) for row in row_N.tolist()]

@@ -154,6 +154,7 @@ class InProcessEngine:
         responses: _Responses,
         heard: RecordedLayers | None,
     ) -> None:
+        responses.keep_mass = heard is not None and heard.masses
         order = list(dict.fromkeys(p for p, _ in rows))
         responses.stand_on(np.array([order.index(p) for p, _ in rows]))
         prefill = Prefill([prompts[p].token_ids for p in order], self.policy.device, self.scorer.precision)
@@ -169,6 +170,7 @@ class InProcessEngine:
                 heard.predictions(
                     at, responses.drawn, responses.before_N3, responses.mass_RV, responses.row_of
                 )
+                responses.mass_RV = None  # the record keeps it, or nobody
             if not goes_on:
                 break
             parents, token_R = responses.part()
@@ -268,6 +270,7 @@ class _Responses:
         n, limit = len(uniforms), sampling.max_new_tokens
         self.limit_N = limit_N
         self.sampling, self.stop = sampling, stop
+        self.keep_mass = False
         self.greedy_N = torch.from_numpy(greedy_N).to(device) if greedy_N.any() else None
         self.uniform_NT = torch.from_numpy(np.stack(uniforms)).to(device)
         self.token_NT = np.zeros((n, limit), dtype=np.int64)
@@ -292,7 +295,9 @@ class _Responses:
         row_N = torch.from_numpy(self.row_of).to(device)
         greedy_N = None if self.greedy_N is None else self.greedy_N[rollout_N]
         uniform_N = self.uniform_NT[rollout_N, self.time]
-        drawn = draw(logits_RV.to(device), self.sampling, uniform_N, row_N, greedy_N)
+        drawn = draw(
+            logits_RV.to(device), self.sampling, uniform_N, row_N, greedy_N, keep_mass=self.keep_mass
+        )
         if not bool(drawn.logprob_N.isfinite().all()):
             raise EngineError(
                 "sampling met log-probs that are not finite: the model's weights hold NaN or infinity, or its logits "

@@ -36,8 +36,9 @@ class Drawn:
     before_N3: Tensor
     """Log-prob of the token, entropy and log of the sum of exp(logit), all of the logits divided by the temperature and
     before anything else is done to them; float64."""
-    mass_RV: Tensor
-    """exp(logit / temperature), of each row of logits, over that of its largest; before anything else is done."""
+    mass_RV: Tensor | None
+    """exp(logit / temperature), of each row of logits, over that of its largest, before anything else is done. None
+    where it was not asked for."""
 
 
 def uniforms(seed: Sequence[int], prompt_id: str, group_index: int, count: int) -> NDArray[np.float64]:
@@ -56,6 +57,8 @@ def draw(
     uniform_N: Tensor,
     row_N: Tensor | None = None,
     greedy_N: Tensor | None = None,
+    *,
+    keep_mass: bool = False,
 ) -> Drawn:
     """Draw one token for each of N rollouts, several of which may stand on one row of logits.
 
@@ -65,6 +68,7 @@ def draw(
         uniform_N: shape [N], float64 in [0, 1).
         row_N: the row of each rollout, shape [N]; None when each has its own, in order.
         greedy_N: True where the most likely token is taken whatever `sampling` says, shape [N]; None for nowhere.
+        keep_mass: give `mass_RV`.
     """
     if row_N is None:
         row_N = torch.arange(len(uniform_N), device=logits_RV.device)
@@ -72,7 +76,8 @@ def draw(
         logits_RV = logits_RV.div_(sampling.temperature)
     top_R = logits_RV.amax(1, keepdim=True)
     shifted_RV = logits_RV.sub_(top_R)
-    mass_RV = weight_RV = shifted_RV.exp()
+    weight_RV = shifted_RV.exp()
+    mass_RV = weight_RV if keep_mass else None
     mass_RB = _blocks(weight_RV).sum(2).double()
     total_R = mass_RB.sum(1)
     log_total_R = total_R.log()

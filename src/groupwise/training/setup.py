@@ -382,7 +382,12 @@ def scorer_of(policy: Policy, config: RunConfig, *, longest_tokens: int) -> Toke
     plain = policy.precision is None and not hasattr(policy.model, "peft_config")
     once = not (training.compile or training.gradient_checkpointing or config.rollout.engine != "in_process")
     if training.reuse_sampling and scorer.shared and policy.device.type == "cpu" and plain and once:
-        scorer.recorded = RecordedLayers(scorer.backbone, scorer.head, tokens=training.micro_batch_tokens)
+        scorer.recorded = RecordedLayers(
+            scorer.backbone,
+            scorer.head,
+            tokens=training.micro_batch_tokens,
+            masses=not config.objective.entropy_bonus,
+        )
     return scorer
 
 

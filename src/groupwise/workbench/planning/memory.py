@@ -154,9 +154,9 @@ def _recorded(setting: Setting) -> float:
 
 
 def _masses(setting: Setting) -> float:
-    """What is kept of the head, where the layers' outputs are and it is not too much."""
+    """What is kept of the head, where the layers' outputs are. When the limit is reached, all is let go."""
     kept = setting.share * setting.group * setting.new_tokens * setting.shape.vocabulary
-    return 4.0 * kept if kept <= MASS_ELEMENTS and _recorded(setting) else 0.0
+    return 4.0 * min(kept, MASS_ELEMENTS) if setting.masses and _recorded(setting) else 0.0
 
 
 def _scoring(setting: Setting, largest: Pass) -> dict[str, float]:
@@ -239,7 +239,9 @@ def activations(setting: Setting, one: Pass) -> float:
     """What is kept from the forward pass for the backward pass."""
     shape = setting.shape
     layer = layer_activations(setting, one)
-    outside = one.tokens * 4.0 * shape.hidden * (2 if setting.lora is None else 1)  # the last norm
+    outside = (
+        one.tokens * 4.0 * shape.hidden * (2 if setting.lora is None and setting.weight_bytes == 2 else 1)
+    )
     outside += 4.0 * one.predictions * shape.hidden  # what the head reads
     if setting.checkpointing:
         kept = float(setting.weight_bytes * shape.hidden * one.tokens)  # each layer's input

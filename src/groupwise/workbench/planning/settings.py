@@ -114,6 +114,8 @@ class Setting:
     """Updates by which it may be behind."""
     reused: bool
     """What the layers gave while sampling is kept for the training pass, where the batch fits one."""
+    masses: bool
+    """So are the exponentials of the head's logits."""
 
     @property
     def rollouts(self) -> int:
@@ -251,6 +253,7 @@ def setting_of(
         and not served
         and training.reuse_sampling
         and not (training.compile or training.gradient_checkpointing),
+        masses=not config.objective.entropy_bonus,
     )
 
 
