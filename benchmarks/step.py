@@ -26,6 +26,8 @@ TRL_BATCH = {"long": 8}
 """TRL's rollouts per forward pass where it cannot take all at once in 24 GB; else all."""
 MEMORY_GB = {"short": 16.0, "long": 16.0}
 """Both sides together; with less a run would swap, or be ended."""
+RESTS = ("long",)
+"""Cases whose sides hand memory that they do not use back to the system after their turn: 24 GB hold one at work."""
 
 
 def measure(given: argparse.Namespace) -> None:
@@ -69,11 +71,12 @@ def measure(given: argparse.Namespace) -> None:
             known = {name: side.ask("facts") for name, side in sides.items()}
             if sorted(known["ours"]["prompts"]) != sorted(known["trl"]["prompts"]):
                 raise SystemExit("the sides do not agree on the prompts' lengths")
-            warm = pair(sides, list(sides), count_flops=True)
+            rests = given.case in RESTS
+            warm = pair(sides, list(sides), rests=rests, count_flops=True)
             print(f"warm-up: ours {warm['ours']['seconds']:.1f} s, TRL {warm['trl']['seconds']:.1f} s")
             while len(record.runs) < given.pairs:
                 order = ["ours", "trl"] if len(record.runs) % 2 else ["trl", "ours"]
-                run = facts.moment() | {"known": known, "order": order} | pair(sides, order)
+                run = facts.moment() | {"known": known, "order": order} | pair(sides, order, rests=rests)
                 run["executed_flops"] = warm["ours"]["executed_flops"]
                 check(run, case.completion_tokens)
                 record.add(run)
@@ -86,7 +89,9 @@ def measure(given: argparse.Namespace) -> None:
     print(json.dumps(pairs_summary({"identity": record.identity, "runs": record.runs}), indent=1))
 
 
-def pair(sides: dict[str, Side], order: list[str], *, count_flops: bool = False) -> dict[str, dict]:
+def pair(
+    sides: dict[str, Side], order: list[str], *, rests: bool, count_flops: bool = False
+) -> dict[str, dict]:
     """One step of each, and the rate of matrix products before and after ours."""
     found: dict[str, dict] = {}
     for name in order:
@@ -96,6 +101,8 @@ def pair(sides: dict[str, Side], order: list[str], *, count_flops: bool = False)
             found["gemm"] = {"before": before, "after": sides["ours"].ask("gemm")}
         else:
             found[name] = sides[name].ask("step")
+        if rests:
+            sides[name].ask("rest")
     return found
 
 

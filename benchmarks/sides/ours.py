@@ -163,6 +163,9 @@ def step(given: argparse.Namespace, seat: Seat) -> None:
                     )
                 elif asked["do"] == "gemm":
                     seat.answer(**facts.gemm_rate(given.precision))
+                elif asked["do"] == "rest":
+                    facts.rest()
+                    seat.answer()
                 else:
                     phases.take(0.0)
                     return asked

@@ -69,7 +69,10 @@ class Turns(TrainerCallback):
         self.seat, self.phases, self.tokens = seat, phases, tokens
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        if self.seat.wait() is None:
+        while (asked := self.seat.wait()) is not None and asked["do"] == "rest":
+            facts.rest()
+            self.seat.answer()
+        if asked is None:
             raise _Enough
         self.phases.take(0.0)
         self.start = time.perf_counter()

@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.rollouts import key_values
 from groupwise.rollouts.key_values import Decode, Prefill
 
 CPU = torch.device("cpu")
@@ -20,13 +21,18 @@ def written_down(query: Tensor, keys: Tensor, values: Tensor, scaling: float) ->
     return torch.stack(out)
 
 
+@pytest.mark.parametrize("kernel", [True, False])
 @pytest.mark.parametrize(
     ("heads", "key_heads", "key_size", "value_size"),
     [(4, 4, 8, 8), (4, 2, 8, 8), (6, 1, 8, 8), (4, 2, 12, 8)],  # the last as in multi-head latent attention
 )
-def test_prompts_once_rows_after(heads: int, key_heads: int, key_size: int, value_size: int) -> None:
+def test_prompts_once_rows_after(
+    monkeypatch: pytest.MonkeyPatch, heads: int, key_heads: int, key_size: int, value_size: int, kernel: bool
+) -> None:
     """Ragged prompts, several rows of each, then steps between which rows leave, a prompt's last one among them, and
-    one parts into two."""
+    one parts into two; by torch's fused attention, and as on devices that have none."""
+    if not kernel:
+        monkeypatch.setattr(key_values, "_has_kernel", lambda query, value: False)
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
@@ -83,6 +89,31 @@ def prefill_of(padded: Tensor, prompt: int) -> Tensor:
     """A prompt's own keys out of the padded ones, [key heads, tokens, D]."""
     assert (padded[:, prompt, LENGTHS[prompt] :] == 0).all()
     return padded[:, prompt, : LENGTHS[prompt]]
+
+
+def test_a_short_prompt_beside_one_of_several_blocks() -> None:
+    """Whole blocks of the kernel's keys are padding; in float32, and behind a stem that both share."""
+    generator = torch.Generator().manual_seed(2)
+    for stem in (0, 20):
+        own = [np.arange(700, dtype=np.int32) + 5, np.arange(3, dtype=np.int32) + 9]
+        prefill = Prefill([np.concatenate([np.zeros(stem, dtype=np.int32), ids]) for ids in own], CPU)
+        assert prefill.stem == stem
+        tokens = len(prefill.token_ids_S)
+        key, value = (torch.randn(2, tokens, 8, generator=generator) for _ in range(2))
+        prefill.attend(0, torch.randn(4, tokens, 8, generator=generator), key, value, 0.3)
+        decode = Decode(prefill, np.array([0, 1, 1]), capacity=2)
+        decode.length = 1
+        query = torch.randn(4, 3, 8, generator=generator)
+        new_key, new_value = (torch.randn(2, 3, 8, generator=generator) for _ in range(2))
+        out = decode.attend(0, query, new_key, new_value, 0.3)
+        for row, prompt in enumerate((0, 1, 1)):
+            seen = [*range(stem), *range(prefill.slices[prompt].start, prefill.slices[prompt].stop)]
+            keys, values = (
+                torch.cat([held[:, seen], new[:, row : row + 1]], 1)
+                for held, new in ((key, new_key), (value, new_value))
+            )
+            right = written_down(query[:, row].double(), keys.double(), values.double(), 0.3)
+            assert (out[row] - right).abs().max() < 1e-5
 
 
 def test_what_the_padding_holds_does_not_matter() -> None:

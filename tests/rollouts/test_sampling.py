@@ -254,6 +254,44 @@ def test_a_row_is_drawn_alike_alone_and_among_others() -> None:
         assert alone.logprob_N.item() == pytest.approx(together.logprob_N[i].item(), abs=1e-6)
 
 
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"temperature": 0.7, "top_k": 20}])
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_a_few_rows_at_a_time_are_all_of_them(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, float], rows: int
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(8, 500, generator=generator) * 3
+    logits[2, 100:] = -math.inf
+    logits[5, 7] = logits[5, 9] = 30.0  # a tie
+    u = torch.rand(8, generator=generator, dtype=torch.float64)
+    greedy = torch.tensor([False] * 6 + [True] * 2)
+    whole = draw(logits.clone(), sampling(**settings), u, None, greedy, keep_mass=True)
+    monkeypatch.setattr("groupwise.rollouts.sampling._PART_ELEMENTS", rows * 500)
+    parts = draw(logits.clone(), sampling(**settings), u, None, greedy, keep_mass=True)
+    assert whole.mass_RV is not None
+    assert (whole.mass_RV.amax(1) == 1).all()
+    for name in ("token_N", "mass_RV", "kept_mass_N"):
+        a, b = getattr(whole, name), getattr(parts, name)
+        assert a is b is None or torch.equal(a, b)
+    for name in ("logprob_N", "entropy_N", "before_N3"):
+        torch.testing.assert_close(getattr(whole, name), getattr(parts, name), rtol=0, atol=1e-6)
+
+
+def test_greedy_beside_others_has_the_log_probs_of_temperature_one() -> None:
+    generator = torch.Generator().manual_seed(4)
+    logits = torch.randn(4, 300, generator=generator) * 5
+    right = logits.double().log_softmax(1).amax(1)
+    u = torch.rand(6, generator=generator, dtype=torch.float64)
+    row, greedy = torch.tensor([0, 0, 1, 2, 3, 3]), torch.tensor([True, False, True, False, False, True])
+    for settings in ({"temperature": 0.1}, {"temperature": 2.0, "top_k": 9}):
+        drawn = draw(logits.clone(), sampling(**settings), u, row, greedy)
+        torch.testing.assert_close(drawn.logprob_N[greedy].double(), right[row[greedy]], rtol=0, atol=1e-6)
+        none = draw(logits.clone(), sampling(**settings), u, row, torch.zeros(6, dtype=torch.bool))
+        alone = draw(logits.clone(), sampling(**settings), u, row)
+        assert torch.equal(none.logprob_N, alone.logprob_N)
+        assert torch.equal(drawn.logprob_N[~greedy], alone.logprob_N[~greedy])
+
+
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_k": 20, "top_p": 0.8}])
 def test_rollouts_on_one_row_draw_as_if_each_had_its_own(settings: dict[str, float]) -> None:
     generator = torch.Generator().manual_seed(2)

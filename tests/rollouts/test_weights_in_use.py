@@ -13,6 +13,8 @@ import torch
 
 from groupwise.config.model import ModelConfig
 from groupwise.model.load import Policy, load_policy
+from groupwise.model.sampling_weights import can_pack
+from groupwise.model.shared_prefix import Family
 from groupwise.model.tiny import write_tiny
 from groupwise.rollouts.engine import Sampling
 from groupwise.training import loop
@@ -53,6 +55,32 @@ def test_nothing_computed_with_older_weights_is_used_again(policy: Policy, share
     for mine, right in zip(after, fresh, strict=True):
         for one, other in zip(mine, right, strict=True):
             np.testing.assert_array_equal(one.sampler_logprobs_T, other.sampler_logprobs_T)
+
+
+@pytest.mark.skipif(not can_pack(torch.float32), reason="this build of torch has no prepacked linear layers")
+def test_copies_of_weights_serve_until_they_are_stale_or_in_the_way(policy: Policy) -> None:
+    engine, prompts = engine_of(policy), random_prompts((9, 4))
+    kept = engine.scorer.sampling_weights
+    assert engine.pack_weights
+
+    def copies() -> list[int]:
+        engine.generate(prompts, SAMPLING, group_size=3, seed=(0,))
+        return [id(forward) for forward in kept._kept.values()]
+
+    first = copies()
+    assert first
+    assert copies() == first
+    ids = np.arange(3, dtype=np.int32)
+    engine.scorer([Family(prompt_ids=ids, responses=[ids])], temperature=1.0)
+    assert not kept._kept
+    copies()
+    for parameter in policy.model.parameters():  # unseen by torch's count of changes
+        parameter.data = parameter.data * 1.3
+    engine.load_weights(1, policy.model)
+    assert not kept._kept
+    copies()
+    engine.close()
+    assert not kept._kept
 
 
 def test_a_model_folder_that_says_how_to_sample_is_not_listened_to(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from groupwise.model import attention
+from groupwise.model.gated import faster_gates, own_gates
 from groupwise.model.head import head_logits, head_logprobs
 from groupwise.model.norms import faster_norms, own_norms
 from groupwise.model.precision import exactly, rounded
 from groupwise.model.recorded import Known, RecordedLayers
+from groupwise.model.sampling_weights import SamplingWeights
 from groupwise.model.shared_prefix import Family, PackedFamilies, pack
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class TokenLogprobs:
         # What trains. Sampling exchanges the layers' weights, for which compiled layers would be compiled again.
         self._trained: Any = self.backbone
         self.head = causal.get_output_embeddings()
+        self.sampling_weights = SamplingWeights(model, exact=self.head)
+        """For whoever samples; let go with every call, which needs the memory or comes before an update."""
         self.notice: str | None = "share_prefix is off"
         """Why the plain path is used; None when prompts are shared."""
         self.whole_logits = True
@@ -128,6 +132,7 @@ class TokenLogprobs:
         Returns:
             Shape [M] each, nats, with gradient where enabled.
         """
+        self.sampling_weights.let_go()
         if self.shards is not None and torch.is_grad_enabled():
             return self.shards(self._scored, families, temperature)
         return self._scored(families, temperature, self.recorded if reuse else None)
@@ -263,10 +268,14 @@ class TokenLogprobs:
                 self.whole_logits = self._gap(chunked_M, right_M) is not None
                 if self.whole_logits:
                     return "its head does more than one product"
-                norms = faster_norms(causal)  # from here on, so that a wrong one would show
+                norms, gates = (
+                    faster_norms(causal),
+                    faster_gates(causal),
+                )  # now, so that a wrong one would show
                 notice = self._probe_shared(causal, families, right_M, longest_tokens)
                 if notice is not None:
                     own_norms(norms)
+                    own_gates(gates)
                 return notice
         finally:
             causal.train(training)

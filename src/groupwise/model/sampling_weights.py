@@ -2,7 +2,8 @@
 
 One new token per row makes thin matrix products, for which the ordinary layout is slow. oneDNN can hold a weight in
 the order that its kernel reads; docs/log.md says what that brought for the demo. The copy costs the weights' memory
-once more, and is made anew for each call, since weights change with every update.
+once more, and half a second for the demo's model, so it serves until the weights change or something else is computed
+with them.
 
 An adapter doubles and more the number of products, each thinner still. While sampling, its layers compute with one
 merged weight, again a copy, so that the base stays as it is, bit for bit.
@@ -33,54 +34,81 @@ def can_pack(dtype: torch.dtype) -> bool:
     )
 
 
-@contextmanager
-def sampling_weights(
-    model: torch.nn.Module,
-    *,
-    rows: int | None,
-    precision: torch.dtype | None = None,
-    exact: torch.nn.Module | None = None,
-) -> Iterator[int]:
-    """Within the block the model's linear layers compute with copies of their weights made for it; without gradient.
+class SamplingWeights:
+    """Has a model's linear layers compute with copies of their weights made for sampling."""
 
-    Args:
-        model: any; layers of another kind, type or device are left alone.
-        rows: about how many rows will come at a time; the layout is chosen for it, others work as well. None lays
-            nothing out, and merges adapters only.
-        precision: that the layers' inputs are rounded to; None for the weights' own.
-        exact: a layer that keeps its weights' own precision all the same.
+    def __init__(self, model: torch.nn.Module, *, exact: torch.nn.Module | None = None) -> None:
+        """Nothing is copied yet.
 
-    Yields:
-        How many layers compute with a copy.
-    """
-    changed: list[torch.nn.Module] = []
-    merged = _merged_layers(model)
-    parts = {part for layer in merged for part in layer.modules()} - merged.keys()
-    try:
-        with torch.no_grad():
-            for module in model.modules():
-                own = module in merged
-                if own:
-                    weight, bias = merged[module]()
-                elif type(module) is torch.nn.Linear and module not in parts:
-                    weight, bias = module.weight.detach(), module.bias
-                else:
-                    continue
-                dtype = weight.dtype if module is exact or precision is None else precision
-                packs = rows is not None and _on_cpu(weight) and can_pack(dtype)
-                if packs:
-                    laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype), rows)
-                    bias = None if bias is None else bias.to(dtype)
-                    module.forward = functools.partial(_packed, laid_out, bias, dtype)
-                elif own:
-                    module.forward = functools.partial(_linear, weight, bias)
-                else:
-                    continue
-                changed.append(module)
-        yield len(changed)
-    finally:
-        for module in changed:
-            del module.forward
+        Args:
+            model: any; layers of another kind, type or device are left alone.
+            exact: a layer that keeps its weights' own precision, whatever its inputs are rounded to.
+        """
+        self.model, self.exact = model, exact
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Of copies that were kept."""
+        self._kept: dict[torch.nn.Module, Callable[..., Tensor]] = {}
+        self._kept_for: object = None
+
+    @contextmanager
+    def laid_out(
+        self, *, rows: int | None, precision: torch.dtype | None = None, keep: bool = False
+    ) -> Iterator[int]:
+        """Within the block the layers compute with copies; without gradient.
+
+        Args:
+            rows: about how many rows will come at a time; the layout is chosen for it, others work as well. None lays
+                nothing out, and merges adapters only.
+            precision: that the layers' inputs are rounded to; None for the weights' own.
+            keep: hold the copies behind the block, for one that asks for the same while the weights are the same.
+                Weights change by being written to, or with `let_go`; adapters are merged anew each time.
+
+        Yields:
+            How many layers compute with a copy.
+        """
+        keep = keep and not hasattr(self.model, "peft_config")
+        rows = rows and 1 << (rows - 1).bit_length()  # so that a layout does not depend on who came first
+        wanted = (
+            (rows, precision, [(p.data_ptr(), p._version) for p in self.model.parameters()]) if keep else None
+        )
+        if not keep or self._kept_for != wanted:
+            self.let_go()
+        changed: list[torch.nn.Module] = []
+        try:
+            with torch.no_grad():
+                for module, forward in self._kept.items() if self._kept else self._forwards(rows, precision):
+                    module.forward = forward
+                    changed.append(module)
+            if keep:
+                self._kept, self._kept_for = {module: module.forward for module in changed}, wanted
+            yield len(changed)
+        finally:
+            for module in changed:
+                del module.forward
+
+    def _forwards(
+        self, rows: int | None, precision: torch.dtype | None
+    ) -> Iterator[tuple[torch.nn.Module, Callable[..., Tensor]]]:
+        """What each layer is to compute by."""
+        merged = _merged_layers(self.model)
+        parts = {part for layer in merged for part in layer.modules()} - merged.keys()
+        for module in self.model.modules():
+            own = module in merged
+            if own:
+                weight, bias = merged[module]()
+            elif type(module) is torch.nn.Linear and module not in parts:
+                weight, bias = module.weight.detach(), module.bias
+            else:
+                continue
+            dtype = weight.dtype if module is self.exact or precision is None else precision
+            if rows is not None and _on_cpu(weight) and can_pack(dtype):
+                packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype), rows)
+                bias = None if bias is None else bias.to(dtype)
+                yield module, functools.partial(_packed, packed, bias, dtype)
+            elif own:
+                yield module, functools.partial(_linear, weight, bias)
 
 
 def _merged_layers(

@@ -24,8 +24,9 @@ def process(estimate: Estimator, evidence: Evidence, earned_NT: tuple[NDArray[np
     that values are never normalised within one rollout alone. A KL penalty in the reward belongs to the value that its
     token leads up to; those behind the last value belong to it.
 
-    Edge case: a group whose values are all equal gives exactly 0, and so does one with fewer than two rollouts, where
-    an estimator compares. A rollout without trained tokens gives an empty array; its reward counts in the group.
+    Edge case: a group whose values are all equal gives exactly 0 by every estimator of the package, and so does one
+    with fewer than two rollouts, where an estimator compares. A rollout without trained tokens gives an empty array;
+    its reward counts in the group.
 
     Args:
         estimate: an estimator over rewards.

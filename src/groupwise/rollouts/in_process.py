@@ -18,7 +18,6 @@ from groupwise.model.load import Policy
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.precision import rounded
 from groupwise.model.recorded import RecordedLayers
-from groupwise.model.sampling_weights import sampling_weights
 from groupwise.records import Prompt, Rollout, StopReason
 from groupwise.rollouts.engine import Sampling
 from groupwise.rollouts.key_values import Decode, Prefill
@@ -64,11 +63,13 @@ class InProcessEngine:
         return self.scorer.shared
 
     def load_weights(self, version: int, source: Any) -> None:
-        """The weights are shared, so only the version changes."""
+        """The weights are shared, so the version changes, and copies of them are stale."""
         self.version = version
+        self.scorer.sampling_weights.let_go()
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Copies of the weights are let go; nothing else is held between calls."""
+        self.scorer.sampling_weights.let_go()
 
     def generate(
         self,
@@ -93,11 +94,10 @@ class InProcessEngine:
         training = model.training
         model.eval()
         try:
-            laid_out = sampling_weights(
-                model,
+            laid_out = self.scorer.sampling_weights.laid_out(
                 rows=len(prompts) * every if prompts and self._worth_packing(sampling) else None,
                 precision=self.scorer.precision,
-                exact=self.scorer.head,
+                keep=self.scorer.shards is None,
             )
             with self.scorer.gathered(), torch.inference_mode(), laid_out:
                 for rows in self._chunks(prompts, sampling, every):

@@ -176,11 +176,15 @@ class Decode:
         own_key[:, :, self.length - 1] = key
         own_value[:, :, self.length - 1] = value
         own_key, own_value = own_key[:, :, : self.length], own_value[:, :, : self.length]
+        by_row = query.view(key_heads, repeat, rows, size).transpose(1, 2)
         dtype = query.dtype
+        if _has_kernel(query, value):
+            out = self._fused(layer, by_row.contiguous(), own_key, own_value, scaling)
+            return out.reshape(rows, heads, size)
         exact = torch.promote_types(
             dtype, torch.float32
         )  # scores and weights in half precision would cost nats
-        by_row = query.view(key_heads, repeat, rows, size).transpose(1, 2).to(exact)
+        by_row = by_row.to(exact)
         query = torch.mul(by_row, scaling, out=by_row.new_empty(by_row.shape))
         # Queries of a prompt's rows against that prompt's keys: [key heads, prompts, rows * repeat, D] x [.., D, P].
         scores = self._to_prompts(query) @ self.prompt_keys[layer].to(exact).transpose(-1, -2)
@@ -193,6 +197,40 @@ class Decode:
         out = self._to_rows(grouped, repeat) + weights[..., width:] @ own_value.to(exact)
         return out.to(dtype).transpose(0, 1).reshape(rows, heads, -1)  # values may be narrower than keys
 
+    def _fused(self, layer: int, query: Tensor, own_key: Tensor, own_value: Tensor, scaling: float) -> Tensor:
+        """By torch's kernel for CPUs, once over the prompts and once over the rows' own tokens: each gives the mean of
+        its values and the logarithm of its weights' sum, which say how the two means are to be mixed.
+
+        Args:
+            layer: of the prompts' keys and values.
+            query: [key heads, R, repeat, D].
+            own_key: [key heads, R, tokens, D].
+            own_value: the same.
+            scaling: of the scores.
+
+        Returns:
+            [R, key heads, repeat, D].
+        """
+        attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        key_heads, _, repeat, size = query.shape
+        own, own_weight = attend(
+            query.transpose(0, 1), own_key.transpose(0, 1), own_value.transpose(0, 1), scale=scaling
+        )
+        prompt, prompt_weight = attend(
+            self._to_prompts(query).transpose(0, 1),
+            self.prompt_keys[layer].transpose(0, 1),
+            self.prompt_values[layer].transpose(0, 1),
+            attn_mask=None if self.rectangle_bias is None else self.rectangle_bias[:, None],
+            scale=scaling,
+        )
+        # Both lie in memory as [rows, repeat, key heads, D], so the prompts' fall apart into rows without a copy.
+        prompt = prompt.transpose(1, 2).reshape(-1, repeat, key_heads, size)
+        prompt_weight = prompt_weight.transpose(1, 2).reshape(-1, repeat, key_heads)
+        if self.scatter is not None:
+            prompt, prompt_weight = prompt[self.scatter], prompt_weight[self.scatter]
+        part = torch.sigmoid_(own_weight.transpose(1, 2) - prompt_weight)
+        return torch.lerp(prompt, own.transpose(1, 2), part[..., None]).transpose(1, 2)
+
     def _to_prompts(self, x: Tensor) -> Tensor:
         """[key heads, R, repeat, X] to [key heads, prompts, most * repeat, X]; no copy where all groups are alike."""
         if self.gather is not None:
@@ -203,3 +241,10 @@ class Decode:
         """And back."""
         x = x.view(x.shape[0], self.prompts * self.most, repeat, x.shape[3])
         return x if self.scatter is None else x.index_select(1, self.scatter)
+
+
+def _has_kernel(query: Tensor, value: Tensor) -> bool:
+    """True where torch's fused attention says the logarithm of its weights' sum and rounds nothing."""
+    return (
+        query.is_cpu and query.dtype in (torch.float32, torch.float64) and query.shape[-1] == value.shape[-1]
+    )

@@ -19,6 +19,8 @@ from groupwise.config.rollout import ConfidenceConfig
 from groupwise.rollouts.engine import Sampling
 
 _BLOCK = 256
+_PART_ELEMENTS = 1 << 19
+"""Logits that a CPU makes weights of at a time: 2 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,41 +74,40 @@ def draw(
     """
     if row_N is None:
         row_N = torch.arange(len(uniform_N), device=logits_RV.device)
-    if not sampling.greedy and sampling.temperature != 1:
-        logits_RV = logits_RV.div_(sampling.temperature)
-    top_R = logits_RV.amax(1, keepdim=True)
-    shifted_RV = logits_RV.sub_(top_R)
-    weight_RV = shifted_RV.exp()
+    likely = sampling.greedy or greedy_N is not None
+    warm = 1.0 if sampling.greedy else sampling.temperature
+    cold_N = None
+    if greedy_N is not None and warm != 1:  # of temperature 1: the largest less the log of the sum
+        cold_NV = logits_RV[row_N[greedy_N]]
+        cold_NV.sub_(cold_NV.amax(1, keepdim=True)).exp_()
+        cold_N = -_blocks(cold_NV).sum(2).double().sum(1).log()
+    weight_RV, mass_RB, dot_R, top_R, likely_R = _weights(logits_RV, warm, likely=likely)
     mass_RV = weight_RV if keep_mass else None
-    mass_RB = _blocks(weight_RV).sum(2).double()
     total_R = mass_RB.sum(1)
     log_total_R = total_R.log()
     # H = log Z - sum p l, both in units where the largest logit is 0.
-    dot_R = torch.linalg.vecdot(weight_RV, shifted_RV)
-    if not bool(dot_R.isfinite().all()):  # a logit of -inf has p = 0 and adds nothing, but 0 * inf is NaN
-        dot_R = torch.linalg.vecdot(weight_RV, shifted_RV.clamp_min(-1e4))
     entropy_R = log_total_R - dot_R.double() / total_R
     factor_N = None
+    kept_R = None
     if sampling.greedy:
-        token_N = shifted_RV.argmax(1)[row_N]
-        kept_R = None
+        token_N = likely_R[row_N]
     else:
-        kept_R = None
+        drawn_RV = weight_RV
         if sampling.truncates:
-            weight_RV = truncate(weight_RV, sampling)
-            mass_RB = _blocks(weight_RV).sum(2).double()
+            drawn_RV = truncate(weight_RV, sampling)
+            mass_RB = _blocks(drawn_RV).sum(2).double()
             kept_R = mass_RB.sum(1) / total_R
         chosen = sampling.confidence
         if chosen is None:
-            token_N = invert(weight_RV, uniform_N, row_N, mass_RB)
+            token_N = invert(drawn_RV, uniform_N, row_N, mass_RB)
         else:
-            drawn_from_RV = redrawn(weight_RV, chosen)
-            token_N = invert(drawn_from_RV, uniform_N, row_N)
-            factor_N = drawn_from_RV[row_N, token_N].double() / weight_RV[row_N, token_N].double()
+            redrawn_RV = redrawn(drawn_RV, chosen)
+            token_N = invert(redrawn_RV, uniform_N, row_N)
+            factor_N = redrawn_RV[row_N, token_N].double() / drawn_RV[row_N, token_N].double()
     if greedy_N is not None:
-        token_N = token_N.where(~greedy_N, shifted_RV.argmax(1)[row_N])
-    logprob_N = shifted_RV[row_N, token_N].double() - log_total_R[row_N]
-    normalizer_R = top_R[:, 0].double() + log_total_R
+        token_N = token_N.where(~greedy_N, likely_R[row_N])
+    logprob_N = weight_RV[row_N, token_N].double().log() - log_total_R[row_N]
+    normalizer_R = top_R.double() + log_total_R
     before_N3 = torch.stack([logprob_N, entropy_R[row_N], normalizer_R[row_N]], 1)
     kept_N = None if kept_R is None else kept_R[row_N]
     if greedy_N is not None and kept_N is not None:
@@ -115,10 +116,8 @@ def draw(
         logprob_N = logprob_N - kept_N.log()
     if factor_N is not None:
         logprob_N = logprob_N + (factor_N.log() if greedy_N is None else factor_N.log().where(~greedy_N, 0.0))
-    if greedy_N is not None and not sampling.greedy and sampling.temperature != 1:
-        # Of temperature 1: the largest logit is 0 here, so its log-prob is minus the log of the sum.
-        whole_RV = (shifted_RV[row_N[greedy_N]] * sampling.temperature).double()
-        logprob_N[greedy_N] = -whole_RV.logsumexp(1)
+    if cold_N is not None:
+        logprob_N[greedy_N] = cold_N
     return Drawn(
         token_N=token_N,
         logprob_N=logprob_N.float(),
@@ -127,6 +126,42 @@ def draw(
         before_N3=before_N3,
         mass_RV=mass_RV,
     )
+
+
+def _weights(
+    logits_RV: Tensor, temperature: float, *, likely: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """exp((logit - the row's largest) / temperature), written over the logits a few rows at a time, so that a row is in
+    the processor's cache from the first operation to the last.
+
+    Returns:
+        The weights; sums of their blocks, float64; sum of weight * log(weight) of each row; the largest logit of each,
+        divided by the temperature; and where it stands, when `likely` asks for that.
+    """
+    rows, vocabulary = logits_RV.shape
+    step = max(1, _PART_ELEMENTS // vocabulary) if logits_RV.is_cpu else rows
+    mass_RB = logits_RV.new_empty(rows, -(-vocabulary // _BLOCK))
+    dot_R, top_R = logits_RV.new_empty(rows), logits_RV.new_empty(rows)
+    likely_R = torch.empty(rows, dtype=torch.long, device=logits_RV.device)
+    room_RV = torch.empty_like(logits_RV[:step])
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        here_RV = logits_RV[part]
+        if temperature != 1:
+            here_RV.div_(temperature)
+        if likely:
+            torch.max(here_RV, 1, out=(top_R[part], likely_R[part]))
+        else:
+            torch.amax(here_RV, 1, out=top_R[part])
+        shifted_RV = torch.sub(here_RV, top_R[part, None], out=room_RV[: len(here_RV)])
+        torch.exp(shifted_RV, out=here_RV)
+        torch.sum(_blocks(here_RV), 2, out=mass_RB[part])
+        dot_R[part] = torch.linalg.vecdot(here_RV, shifted_RV)
+        if not bool(
+            dot_R[part].isfinite().all()
+        ):  # a logit of -inf has p = 0 and adds nothing, but 0 * inf is NaN
+            dot_R[part] = torch.linalg.vecdot(here_RV, shifted_RV.clamp_min_(-1e4))
+    return logits_RV, mass_RB.double(), dot_R, top_R, likely_R
 
 
 def truncate(weight_RV: Tensor, sampling: Sampling) -> Tensor:
@@ -190,7 +225,7 @@ def _blocks(weight_RV: Tensor) -> Tensor:
     missing = -weight_RV.shape[1] % _BLOCK
     if missing:
         weight_RV = torch.nn.functional.pad(weight_RV, (0, missing))
-    return weight_RV.view(len(weight_RV), -1, _BLOCK)
+    return weight_RV.view(len(weight_RV), weight_RV.shape[1] // _BLOCK, _BLOCK)
 
 
 def invert(

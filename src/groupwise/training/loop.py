@@ -115,7 +115,7 @@ def sample(run: Run, step: int) -> BatchInUse:
     config = run.config
     clock: dict[str, Metric] = {}
     run.begin(step - 1)
-    with run.recording():
+    with run.sampling_of_a_step():
         collected, drawing, said = run.ahead.take(step, lambda: draw(run, step))
     if config.rollout.overlap and step < run.steps:
         run.ahead.start(step + 1, lambda: draw(run, step + 1), run.parts)

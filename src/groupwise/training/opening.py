@@ -108,7 +108,7 @@ def interruption(config: CheckpointConfig, folder: RunFolder, *, from_python: bo
     every = [f"{config.every_steps} steps"] if config.every_steps is not None else []
     every += [f"{config.every_minutes:g} minutes"] if config.every_minutes is not None else []
     when = f"every {' or '.join(every)}, and" if every else "only"
-    again = f"groupwise train --resume {folder.shown}"
+    again = f"train --resume {folder.shown}"  # behind whatever started this
     if from_python:
         again = f"groupwise.train(resume={str(folder.shown)!r}, ...)"
     return f"a checkpoint is written {when} at Ctrl-C and at the end; after an interruption `{again}` goes on"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -183,10 +183,14 @@ class Run:
         if self.updater.kl_in_loss:
             self.updater.objective = replace(self.updater.objective, beta=self.kl.beta)
 
-    def recording(self) -> AbstractContextManager[None]:
-        """What the layers give while sampling within it serves the first update, where that is wanted and possible."""
-        recorded = self.updater.forward.scorer.recorded
-        return nullcontext() if recorded is None else recorded.record()
+    @contextmanager
+    def sampling_of_a_step(self) -> Iterator[None]:
+        """Within it the batch of a step is sampled: what the layers give serves the first update, where that is wanted
+        and possible, and copies of weights that the rounds share are let go at the end."""
+        scorer = self.updater.forward.scorer
+        with nullcontext() if scorer.recorded is None else scorer.recorded.record():
+            yield
+        scorer.sampling_weights.let_go()
 
     def update(self, rows: Sequence[BatchRow], step: int, *, first: bool) -> dict[str, Metric]:
         """One update of everything that learns: the critic where there is one, then the policy.

@@ -194,8 +194,9 @@ def factors(loaded: LoadedConfig) -> list[Factor]:
     bonus = "none"
     if objective.entropy_bonus:
         bonus = f"H_t = entropy of the policy at token t, times {objective.entropy_bonus:g}, subtracted from the loss"
+    ours = ":" not in objective.advantage.name  # what a function of one's own gives is not known
     flat = {
-        "keep": ("advantage 0" if _estimator(loaded).compares else "advantage by its formula")
+        "keep": ("advantage 0" if ours and _estimator(loaded).compares else "advantage by its formula")
         + "; counted in every divisor"
         + ("; its KL acts" if objective.kl.beta else ""),
         "drop": "left out of the update and of every divisor",

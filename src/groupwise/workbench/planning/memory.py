@@ -262,14 +262,15 @@ def token_parts(setting: Setting) -> dict[str, float]:
     - products: what layers with trained weights read. Under autocast, and where an adapter in float32 lies above a base
       in bfloat16, each layer casts a copy of its own.
     - adapter: what lies between its two products.
-    - feed-forward: both inputs of the product of gate and up, and what the activation reads; without a gate, what the
-      activation reads (a written-out one keeps four tensors).
+    - feed-forward: both inputs of the product of gate and up, and what the activation reads, which is one of them where
+      both are one operation; without a gate, what the activation reads (a written-out one keeps four tensors).
     """
     shape, lora = setting.shape, setting.lora
     cast = setting.rounded or (lora is not None and setting.weight_bytes == 2)
     size = 2 if setting.rounded else 4
     linears = shape.linears if lora is None else shape.adapted(lora)
-    tensors = 3 if shape.gated else 4 if shape.tanh else 1
+    together = shape.silu and _inner(setting) == 4
+    tensors = (2 if together else 3) if shape.gated else 4 if shape.tanh else 1
     return {
         "norms": float(sum(shape.norms)) * (8 if lora is None and setting.weight_bytes == 2 else 4),
         "products": float(size * shape.read(linears, apart=cast)),

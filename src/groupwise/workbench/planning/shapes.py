@@ -56,6 +56,8 @@ class Shape:
     """Width inside the feed-forward part, I."""
     gated: bool
     """The feed-forward part multiplies two products, as in SwiGLU."""
+    silu: bool
+    """Its activation is SiLU, so that the product is one operation (`model/gated.py`) where numbers are float32."""
     tanh: bool
     """Its activation is written out with a hyperbolic tangent (GPT-2), which keeps more for the backward pass."""
     vocabulary: int
@@ -183,6 +185,7 @@ def of_config(name: str, config: PreTrainedConfig) -> Shape:
         key_width=key,
         intermediate=next((each.outputs for each in linears if each.name == "up_proj"), inner),
         gated=gated,
+        silu=getattr(text, "hidden_act", None) in ("silu", "swish"),
         tanh="new" in str(getattr(text, "activation_function", "")),
         vocabulary=embedding.weight.shape[0],
         tied=head.weight is embedding.weight,
