@@ -45,16 +45,19 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__init__": EVERYTHING - {"cli"},
     "__main__": frozenset({"cli"}),
     "errors": frozenset({"secrets"}),
+    "invocation": frozenset(),
     "registry": frozenset(),
     "secrets": frozenset(),
 }
 """Room (or file beside the rooms) to the rooms that it may import, itself aside."""
 
-FOR_ALL = frozenset({"errors", "registry", "secrets"})
+FOR_ALL = frozenset({"errors", "invocation", "registry", "secrets"})
 HEAVY = frozenset(
     {"torch", "transformers", "peft", "safetensors", "gguf", "tokenizers", "accelerate", "datasets"}
 )
-WITHOUT_TORCH = frozenset({"records", "objective", "config", "errors", "registry", "secrets", "__init__"})
+WITHOUT_TORCH = frozenset(
+    {"records", "objective", "config", "errors", "invocation", "registry", "secrets", "__init__"}
+)
 """Import nothing heavy but for type checkers, not inside functions either."""
 LIGHT_REGISTRIES = ("rewards/scorers", "health/checks")
 """Names and settings are read from these, so nothing heavy when the module is imported; inside functions it may be."""

@@ -147,6 +147,12 @@ def test_what_cannot_be_asked_for_is_named() -> None:
         ConfigError, match="asks for 'rewards_G' and 'groups_N'; all arguments are of one group"
     ):
         Estimator(mixed)
+
+    def turned(lengths_G: np.ndarray, rewards_G: np.ndarray) -> np.ndarray:
+        return rewards_G
+
+    with pytest.raises(ConfigError, match="turned asks for lengths_G first; rewards come first"):
+        Estimator(turned)
     with pytest.raises(ConfigError, match="takes no rewards"):
         Estimator(nothing)
     with pytest.raises(ConfigError, match="asks for greedy_rewards, which this run does not compute"):

@@ -21,7 +21,7 @@ def test_the_start_says_what_an_interruption_costs(given: dict[str, float | None
     folder = RunFolder(Path.cwd() / "runs" / "first")
     said = interruption(CheckpointConfig(**given), folder, from_python=False)
     assert says in said
-    assert said.endswith("after an interruption `train --resume runs/first` goes on")
+    assert said.endswith("after an interruption `groupwise train --resume runs/first` goes on")
 
 
 def test_what_was_started_from_python_goes_on_from_there() -> None:

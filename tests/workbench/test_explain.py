@@ -126,6 +126,15 @@ def test_a_function_of_yours_is_shown_with_its_docstring_or_its_formula(tmp_path
     found = {f.name: f.formula for f in factors(loaded)}
     assert found["advantage"] == "A_i = r_i^2"
     assert found["equal rewards"].startswith("advantage by its formula"), "it may give what it likes there"
+    (tmp_path / "sets.py").write_text(
+        'FORMULA = "A_i = #{j: r_j < r_i} - {bias:g}"\n\n\n'
+        "def sets(rewards_G, *, bias: float = 2.0):\n    return rewards_G\n"
+    )
+    loaded = load({"objective": {"advantage": "sets.py:sets"}}, base=tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"FORMULA of sets has braces .*\(bias\): 'j'; double other braces, as in \{\{j\}\}"
+    ):
+        factors(loaded)
 
 
 def test_side_by_side_marks_what_differs() -> None:

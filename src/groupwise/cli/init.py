@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.words import command
+from groupwise.invocation import command
 
 
 def init(

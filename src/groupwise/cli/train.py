@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from groupwise.cli.stopped import Stopped
-from groupwise.cli.words import CONFIG, SETTINGS, command
+from groupwise.cli.words import CONFIG, SETTINGS
 from groupwise.errors import ConfigError
+from groupwise.invocation import command
 
 if TYPE_CHECKING:
     from groupwise.config import LoadedConfig

@@ -157,6 +157,8 @@ def _asked(function: Callable[..., Any], name: str) -> list[tuple[str, str]]:
     if not names:
         raise ConfigError(f"the advantage {name} takes no rewards; its first argument is rewards_G")
     asked = [(stem, axes) for stem, _, axes in (argument.rpartition("_") for argument in names)]
+    if asked[0][0] in ASKED and asked[0][0] != "rewards":
+        raise ConfigError(f"the advantage {name} asks for {names[0]} first; rewards come first")
     if asked[0][0] != "rewards":
         asked[0] = ("rewards", "G")
     for argument, (stem, axes) in zip(names, asked, strict=True):

@@ -189,7 +189,7 @@ def _sense(measured: Measured) -> Iterator[Finding]:
         yield _fault(
             "format_only",
             "right and wrong answers in one form get the same, and other forms get something else: it pays the form "
-            "alone; add a reward for the answer",
+            "alone; add a reward for the answer, or say --no-answer if none is right (a length, a letter)",
         )
     elif ties >= TIES:
         yield _fault(

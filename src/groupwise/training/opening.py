@@ -14,6 +14,7 @@ from groupwise.config import LoadedConfig
 from groupwise.config.checkpoint import CheckpointConfig
 from groupwise.config.keys import leaves
 from groupwise.health.watch import watch_of
+from groupwise.invocation import command
 from groupwise.records.run_folder import RunFolder, create, lock, write_manifest
 from groupwise.training.config_file import write_config
 from groupwise.training.distributed import ALONE, Ranks
@@ -108,7 +109,7 @@ def interruption(config: CheckpointConfig, folder: RunFolder, *, from_python: bo
     every = [f"{config.every_steps} steps"] if config.every_steps is not None else []
     every += [f"{config.every_minutes:g} minutes"] if config.every_minutes is not None else []
     when = f"every {' or '.join(every)}, and" if every else "only"
-    again = f"train --resume {folder.shown}"  # behind whatever started this
+    again = f"{command()} train --resume {folder.shown}"
     if from_python:
         again = f"groupwise.train(resume={str(folder.shown)!r}, ...)"
     return f"a checkpoint is written {when} at Ctrl-C and at the end; after an interruption `{again}` goes on"

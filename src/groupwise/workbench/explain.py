@@ -400,7 +400,13 @@ def _formula(function: Callable[..., Any], module: Any, settings: Mapping[str, A
         call = f"{registry.name_of(function)}({', '.join(f'{k}={v}' for k, v in settings.items())})"
         first = (inspect.getdoc(function) or "").partition("\n")[0]
         return f"{call}: {first}" if first else call
-    text = formula.format(**settings)
+    try:
+        text = formula.format(**settings)
+    except (LookupError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"the FORMULA of {registry.name_of(function)} has braces around something else than its settings "
+            f"({', '.join(settings) or 'it has none'}): {error}; double other braces, as in {{{{j}}}}"
+        ) from None
     for key, value in settings.items():
         more = getattr(module, f"FORMULA_{key.upper()}", None)
         if more is not None and value is not None:

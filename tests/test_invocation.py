@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.words import command
+from groupwise.invocation import command
 
 
 @pytest.fixture
