@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -89,6 +91,17 @@ def prefill_of(padded: Tensor, prompt: int) -> Tensor:
     """A prompt's own keys out of the padded ones, [key heads, tokens, D]."""
     assert (padded[:, prompt, LENGTHS[prompt] :] == 0).all()
     return padded[:, prompt, : LENGTHS[prompt]]
+
+
+def test_hand_worked() -> None:
+    prefill = Prefill([np.zeros(1, dtype=np.int32)], CPU)
+    one = torch.ones(1, 1, 1)
+    prefill.attend(0, one, math.log(3) * one, 4 * one, 1.0)
+    decode = Decode(prefill, np.array([0]), capacity=1)
+    decode.length = 1
+    # Weights exp(1 ln 3) = 3 of the prompt's value 4 and exp(0) = 1 of the own 8: (3 * 4 + 1 * 8) / 4 = 5.
+    out = decode.attend(0, one, 0 * one, 8 * one, 1.0)
+    torch.testing.assert_close(out, torch.tensor([[[5.0]]]))
 
 
 def test_a_short_prompt_beside_one_of_several_blocks() -> None:

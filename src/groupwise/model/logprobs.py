@@ -268,10 +268,8 @@ class TokenLogprobs:
                 self.whole_logits = self._gap(chunked_M, right_M) is not None
                 if self.whole_logits:
                     return "its head does more than one product"
-                norms, gates = (
-                    faster_norms(causal),
-                    faster_gates(causal),
-                )  # now, so that a wrong one would show
+                # From here on, so that a wrong one would show.
+                norms, gates = faster_norms(causal), faster_gates(causal)
                 notice = self._probe_shared(causal, families, right_M, longest_tokens)
                 if notice is not None:
                     own_norms(norms)

@@ -199,7 +199,9 @@ class Decode:
 
     def _fused(self, layer: int, query: Tensor, own_key: Tensor, own_value: Tensor, scaling: float) -> Tensor:
         """By torch's kernel for CPUs, once over the prompts and once over the rows' own tokens: each gives the mean of
-        its values and the logarithm of its weights' sum, which say how the two means are to be mixed.
+        its values and the logarithm of its weights' sum, L. The mean over both is that of the prompt, moved towards the
+        own by sigmoid(L own - L prompt), the share of the weights that is own (Dao et al. 2022, FlashAttention, section
+        3.1, for two blocks).
 
         Args:
             layer: of the prompts' keys and values.
