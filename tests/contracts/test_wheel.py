@@ -1,5 +1,6 @@
 """What a user installs: the built wheel and sdist, away from this tree."""
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -39,3 +40,27 @@ def test_the_wheel_works_away_from_the_tree(tmp_path: Path) -> None:
         ".ci/wheel.py",
     )
     assert {*top, "docs/first_run.md", "examples/lora/config.yaml", "tests/conftest.py"} <= shipped
+
+
+@pytest.mark.long
+def test_what_the_container_copies_is_enough_to_build_from(tmp_path: Path) -> None:
+    """Nothing else of this tree is there when the container's `pip install .` runs."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    copied = [
+        line.split()[1:]
+        for line in (ROOT / "Containerfile").read_text().splitlines()
+        if line.startswith("COPY ")
+    ]
+    for *sources, place in copied:
+        for source in sources:
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, tree / place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                (tree / place).mkdir(exist_ok=True)
+                shutil.copy(ROOT / source, tree / place)
+    words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(tree)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    assert "groupwise/workbench/health.md" in zipfile.ZipFile(wheel).namelist()

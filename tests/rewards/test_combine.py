@@ -5,8 +5,9 @@ import pytest
 from groupwise.config.rewards import GateConfig
 from groupwise.errors import RewardError
 from groupwise.records import Verdict
-from groupwise.rewards.combine import Part, Term, combine
+from groupwise.rewards.combine import Part, combine
 from groupwise.rewards.normalise import Statistics
+from groupwise.rewards.term import Term
 
 A, B = Term(label="a"), Term(label="b")
 

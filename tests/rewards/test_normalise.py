@@ -6,8 +6,8 @@ import statistics
 import pytest
 
 from groupwise.errors import CheckpointError
-from groupwise.rewards.combine import Term
 from groupwise.rewards.normalise import Statistics
+from groupwise.rewards.term import Term
 
 GROUP = Term(label="r", normalise="group")
 BATCH = Term(label="r", normalise="batch")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.registry import name_of, nearest
-from groupwise.rewards.combine import Term
+from groupwise.rewards.term import Term
 from groupwise.rewards.workers import WorkerPool
 
 GIVEN = (

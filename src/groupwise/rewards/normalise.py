@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import CheckpointError
-
-if TYPE_CHECKING:
-    from groupwise.rewards.combine import Term
+from groupwise.rewards.term import Term
 
 RELATIVE_TOLERANCE = 1e-6
 """Values that differ by less than this share of the largest are equal, as for the advantages of a group."""

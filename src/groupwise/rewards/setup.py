@@ -19,9 +19,9 @@ from groupwise.config.choice import check_settings, path_settings, plain_message
 from groupwise.config.rewards import SCORERS, RewardConfig, fault_of_label
 from groupwise.errors import ConfigError, GroupwiseError, raised
 from groupwise.rewards.calling import call_all, make_call
-from groupwise.rewards.combine import Term
 from groupwise.rewards.function import GIVEN, RewardFunction, read_function
 from groupwise.rewards.reward import Rewards
+from groupwise.rewards.term import Term
 from groupwise.rewards.worker import Wanted
 from groupwise.rewards.workers import WorkerPool
 

@@ -11,17 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from groupwise.checkpoint.state import Stateful
+from groupwise.config.rollout import RolloutConfig
 from groupwise.health.metric import Metric, Total
+from groupwise.rewards.reward import Taken
+from groupwise.rollouts.collect import Collected
+from groupwise.rollouts.engine import Engine
 
-if TYPE_CHECKING:
-    from groupwise.rewards.reward import Taken
-    from groupwise.rollouts.collect import Collected
-    from groupwise.training.setup import Run
-
-    Drawn = tuple[Collected, dict[str, Metric], Taken]
+Drawn = tuple[Collected, dict[str, Metric], Taken]
 
 DRAWING = ("order", "curriculum", "rewards")
 """The parts of a run that drawing a batch changes."""
@@ -112,14 +113,16 @@ class Ahead:
         return {**parts, **kept}
 
 
-def hand_over(run: Run) -> dict[str, Metric]:
+def hand_over(
+    ahead: Ahead, engine: Engine, rollout: RolloutConfig, updates: int, model: torch.nn.Module
+) -> dict[str, Metric]:
     """Give the engine the weights of the update that was just made, once it has finished the batch ahead."""
-    waited = run.ahead.wait()
+    waited = ahead.wait()
     started = time.perf_counter()
-    run.engine.load_weights(run.updater.updates, run.policy.model)
+    engine.load_weights(updates, model)
     metrics: dict[str, Metric] = {}
-    if run.config.rollout.engine != "in_process":
+    if rollout.engine != "in_process":
         metrics["time/weights_seconds"] = Total(time.perf_counter() - started)
-    if run.config.rollout.overlap:
+    if rollout.overlap:
         metrics["time/wait_seconds"] = Total(waited)
     return metrics

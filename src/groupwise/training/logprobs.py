@@ -17,7 +17,7 @@ from groupwise.objective.loss import sampler_correction
 from groupwise.records import Rollout, TrainingGroup
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.training.advantages import Judged, PerToken
-from groupwise.training.step import Forward, score_responses
+from groupwise.training.forward import Forward, score_responses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -92,7 +92,7 @@ def train_step(run: Run, step: int) -> tuple[Groups, dict[str, Metric]]:
             update = run.update(parts[i], step, first=i == 0)
         batch = batch.after(update | clock)
         run.keeper.border(run.parts, batch)
-    handed = hand_over(run)
+    handed = hand_over(run.ahead, run.engine, run.config.rollout, run.updater.updates, run.policy.model)
     metrics = {**batch.metrics, **batch.updates, **run.probe.measure(step), **handed, **of_correction(rows)}
     metrics |= {} if run.critic is None else run.critic.measure(rows)
     metrics |= {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +17,8 @@ from torch import Tensor
 
 from groupwise.records import Rollout
 from groupwise.records.health_file import MOST_SHOWN, Fault, Offender
-
-if TYPE_CHECKING:
-    from groupwise.training.advantages import Judged
-    from groupwise.training.logprobs import Logprobs
+from groupwise.training.advantages import Judged
+from groupwise.training.logprobs import Logprobs
 
 EXTREME_NATS = 40.0
 """A log-prob below minus this (4e-18) is called extreme; its gradient is small, but what divides by it is not."""

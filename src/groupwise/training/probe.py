@@ -15,7 +15,7 @@ from groupwise.health.metric import Largest, Metric
 from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.shared_prefix import Family
 from groupwise.records import Prompt
-from groupwise.training.step import Forward
+from groupwise.training.forward import Forward
 
 _PROMPTS, _TOKENS = 8, 64
 

@@ -35,6 +35,7 @@ from groupwise.training.ahead import Ahead
 from groupwise.training.batch import Row as BatchRow
 from groupwise.training.critic import ValueTrainer, value_trainer
 from groupwise.training.distributed import ALONE, Ranks, join
+from groupwise.training.forward import Forward
 from groupwise.training.inputs import Inputs
 from groupwise.training.keeper import Keeper
 from groupwise.training.logprobs import corrector, old_is_sampler
@@ -46,7 +47,7 @@ from groupwise.training.resume import Resumed, take_up
 from groupwise.training.schedules import KLController, Temperature
 from groupwise.training.serving import engine_of
 from groupwise.training.sharing import optimizer_of, share_model
-from groupwise.training.step import Forward, Updater
+from groupwise.training.step import Updater
 from groupwise.training.transfer import handed_over, transfer_of
 from groupwise.training.weights import Optimizer, learning_rate
 

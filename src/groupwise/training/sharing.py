@@ -14,8 +14,8 @@ from groupwise.model.load import Policy
 from groupwise.records import Prompt, Rollout
 from groupwise.rollouts.engine import Engine, Sampling
 from groupwise.training.distributed import Ranks
+from groupwise.training.forward import Forward
 from groupwise.training.inputs import Inputs
-from groupwise.training.step import Forward
 from groupwise.training.weights import Optimizer
 
 

@@ -32,6 +32,7 @@ from groupwise.records.replace import replace_file
 from groupwise.records.run_folder import RunFolder, fingerprints, refuse
 from groupwise.training.batch import families_of
 from groupwise.training.distributed import refuse_several
+from groupwise.training.forward import Forward, score_responses
 from groupwise.training.keeper import Keeper
 from groupwise.training.loop import Result
 from groupwise.training.measure import peak_memory_megabytes, timed
@@ -42,7 +43,6 @@ from groupwise.training.resume import Resumed, check_data, refuse_without_python
 from groupwise.training.samples import code, document, fenced
 from groupwise.training.schedules import Temperature
 from groupwise.training.setup import forward_of, introduced
-from groupwise.training.step import Forward, score_responses
 from groupwise.training.weights import GuardedStep, Optimizer, learning_rate
 from groupwise.workbench.preferences import Pair, PreferenceInputs, encode_pairs, read_preferences
 
