@@ -231,3 +231,13 @@ def name_of(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Where a function of somebody's own stands, as ` (file.py, line 3)`; nothing for those of this package."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or Path(code.co_filename).is_relative_to(Path(__file__).parent):
+        return ""
+    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})"

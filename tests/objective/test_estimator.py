@@ -92,7 +92,10 @@ def hand_worked(module: ModuleType) -> None:
     assert lists(estimate(against_values).targets(earlier)) == [[3.0, 1.0], [3.0], [], [5.0]]
     assert of_gae.needs == {"values"}
     for wrong in ([1.0], [1.0, np.nan], [np.zeros(2), np.zeros(2)], np.zeros((2, 1))):
-        with pytest.raises(ValueError, match="the advantage wrongly gave"):
+        with pytest.raises(
+            ValueError,
+            match=r"the advantage wrongly \(test_estimator.py, line \d+\) gave .* \(rewards \[1\. 3\.\]\)",
+        ):
             estimate(returning(wrong))(evidence(module))
 
 
@@ -157,3 +160,28 @@ def test_what_cannot_be_asked_for_is_named() -> None:
         Estimator(nothing)
     with pytest.raises(ConfigError, match="asks for greedy_rewards, which this run does not compute"):
         Estimator(greedy)(evidence())
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (None, "returned nothing for 2 rollouts"),
+        (0.5, "gave the one number 0.5 for 2 rollouts"),
+        (["a", "b"], "gave a list that is not all numbers"),
+        ({"a": 1}, "gave a dict that is not all numbers"),
+        ([None, 1.0], r"gave None for a rollout|gave a list that is not all numbers|gave nan for a rollout"),
+    ],
+)
+def test_what_is_no_number_per_rollout_is_told_with_the_place(returned: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=rf"the advantage wrongly \(test_estimator.py, line \d+\) ({said})"):
+        module.Estimator(returning(returned))(evidence(module))
+
+
+def test_an_estimator_that_fails_is_named() -> None:
+    def fails(rewards_G: np.ndarray) -> Any:
+        return rewards_G[99]
+
+    with pytest.raises(
+        ValueError, match=r"the advantage fails \(.*\) failed: IndexError: index 99.*\(rewards \[1\. 3\.\]\)"
+    ):
+        module.Estimator(fails)(evidence(module))

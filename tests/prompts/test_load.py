@@ -341,3 +341,11 @@ def test_single_numbers_of_rows_from_python_are_pythons_own_and_nan_is_none() ->
     )
     assert row.columns == {**kept, "gold": 3, "none": None, "missing": None}
     assert type(row.columns["gold"]) is int
+
+
+def test_one_row_of_many_without_the_prompt_is_told_to_be_mended(tmp_path: Path) -> None:
+    rows = read_rows(write(tmp_path, '{"prompt": "a"}\n{"promt": "b", "answer": "c"}'))
+    with pytest.raises(
+        DataError, match=r"line 2: no column 'prompt', which other rows have; add it to this row"
+    ):
+        check_rows(rows, settings())

@@ -376,6 +376,26 @@ def test_a_run_that_learned_nothing_is_not_called_sound(finished: Path, tmp_path
     quiet(tab)
 
 
+def test_the_boxes_say_what_they_are_and_how_a_run_goes_on(finished: Path, tmp_path: Path, tab: Tab) -> None:
+    written = write_report([finished]).path
+    tab.open(written)
+    [arrows] = tab.texts("#overview p")
+    assert arrows.startswith("An arrow leads from the mean of the first 5 measurements to that of the last 5")
+    of, step = (
+        re.search(rf'"{key}": ?(\d+)', written.read_text(encoding="utf-8")).group(1) for key in ("of", "step")
+    )  # type: ignore[union-attr]
+    assert of == step
+    stopped = tmp_path / "stopped.html"
+    text = re.sub(rf'"of": ?{of}', f'"of":{int(of) + 3}', written.read_text(encoding="utf-8"), count=1)
+    stopped.write_text(text, encoding="utf-8")
+    tab.open(stopped)
+    assert tab.texts("#overview p")[1] == (
+        f"{step} of {int(of) + 3} steps were finished when this page was made. If the run was stopped, groupwise train "
+        "--resume with its folder goes on."
+    )
+    quiet(tab)
+
+
 def test_two_runs_side_by_side(finished: Path, tmp_path: Path, tab: Tab) -> None:
     other = tmp_path / "other"
     shutil.copytree(finished, other)

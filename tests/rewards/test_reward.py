@@ -2,6 +2,7 @@ import asyncio
 import dataclasses
 import json
 import math
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -353,3 +354,33 @@ def test_what_is_counted_of_each_reward() -> None:
         f"{name.format(label)}" for label in ("right", "short")
         for name in ("reward/part/{}/failed_count", "time/reward/{}_seconds")
     }  # fmt: skip
+
+
+def lowered(completions: list[Any]) -> list[float]:
+    return [float("a" in one.lower()) for one in completions]
+
+
+def from_messages(completions: list[Any]) -> list[float]:
+    return [float("a" in one[0]["content"]) for one in completions]
+
+
+@pytest.mark.parametrize(
+    ("reward", "chat", "said"),
+    [
+        (
+            lowered,
+            True,
+            "a completion is a list of messages in this run, whose text is completion[-1]['content']",
+        ),
+        (
+            from_messages,
+            False,
+            "a completion is text in this run; with prompts.chat: true it is a list of messages",
+        ),
+    ],
+)
+def test_a_reward_for_the_other_form_of_completion_is_told_which_it_is(
+    reward: Any, chat: bool, said: str
+) -> None:
+    with pytest.raises(RewardError, match=re.escape(said)):
+        values(one(reward), ["abc", "b"], chat=chat)

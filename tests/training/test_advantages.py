@@ -197,7 +197,10 @@ def test_a_wrong_estimator_is_named(wrong: Any) -> None:
     def mine(rewards_G: np.ndarray) -> Any:
         return wrong
 
-    with pytest.raises(TrainingError, match=r"the advantage mine gave .*\(rewards \[1\. 2\.\]\)"):
+    with pytest.raises(
+        TrainingError,
+        match=r"the advantage mine \(test_advantages.py, line \d+\) gave .*\(rewards \[1\. 2\.\]\)",
+    ):
         estimated([group([1.0, 2.0])], ObjectiveConfig(), mine)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -232,3 +233,27 @@ def test_repeats_overlap_and_sources_are_told_without_a_model(tmp_path: Path) ->
     assert "a.jsonl (2), b.csv (1): 3 rows" in text
     assert "1 of 3 training rows repeat an earlier one in every column" in text
     assert "1 of 1 held-out prompts are trained on as well (such as held.json:0 is b.csv line 2)" in text
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return rewards_G - rewards_G.mean()", ["0 and 1 give -0.5  0.5", "equal ones give 0  0"]),
+        (
+            "return None",
+            "objective.advantage, tried on made-up rewards: the advantage own .own.py, line 1. returned nothing",
+        ),
+        ("return rewards_G / rewards_G.std()", r"gave (inf|nan) for a rollout .*\(rewards \[1\. 1\.\]\)"),
+        ("return rewards_G[1:]", "gave 1 entries for 2 rollouts"),
+        ("raise KeyError('a')", "failed: KeyError: 'a'"),
+    ],
+)
+def test_an_estimator_of_ones_own_is_tried(tmp_path: Path, body: str, said: Any) -> None:
+    (tmp_path / "own.py").write_text(f"def own(rewards_G):\n    {body}\n")
+    asked = inputs(tmp_path, "rollout.group_size=2", f"objective.advantage.name={tmp_path}/own.py:own")
+    if isinstance(said, list):
+        lines = check(asked)
+        assert all(any(one in line for line in lines) for one in said)
+        return
+    with pytest.raises(ConfigError, match=said):
+        check(asked)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, GroupwiseError, raised
 from groupwise.objective.spread import zero_spread
-from groupwise.registry import bind, name_of
+from groupwise.registry import bind, name_of, nearest, place_of
 from groupwise.registry import settings as settings_of
 
 Array = NDArray[np.float64]
@@ -82,6 +82,7 @@ class Estimator:
         """
         self.function = bind(function, settings or {})
         self.name = name_of(function)
+        self._called = f"the advantage {self.name}{place_of(function)}"
         self._asked = _asked(function, self.name)
         self.asks = tuple(f"{stem}_{axes}" for stem, axes in self._asked)
         stems = {stem for stem, _ in self._asked}
@@ -104,7 +105,7 @@ class Estimator:
         noise. A module that says `IN_REWARD_UNITS = True` does not scale; there the penalty acts as it should.
 
         Raises:
-            ValueError: it gave something other than one finite number per rollout or per token.
+            ValueError: it failed, or gave something other than one finite number per rollout or per token.
             ConfigError: it asks for what this run does not have.
         """
         N = len(evidence.rewards_N)
@@ -131,7 +132,7 @@ class Estimator:
             given: Any = [np.cumsum(rewards_T[::-1])[::-1] for rewards_T in evidence.rewards_NT]
         else:
             given = self._value_targets(evidence.rewards_NT, evidence.values_NT)
-        return _by_token(given, evidence.lengths_N, f"{self.name}'s value_targets")
+        return _by_token(given, evidence.lengths_N, f"value_targets of {self._called}")
 
     def _of(self, evidence: Evidence, members: NDArray[np.int64]) -> Ragged:
         lengths = evidence.lengths_N[members]
@@ -147,7 +148,17 @@ class Estimator:
                 raise ConfigError(
                     f"the advantage {self.name} asks for {stem}, which this run does not compute"
                 )
-        return _by_token(self.function(*given), lengths, self.name)
+        try:
+            try:
+                returned = self.function(*given)
+            except GroupwiseError:
+                raise
+            except Exception as error:
+                raise ValueError(f"{self._called} failed: {raised(error)}") from error
+            return _by_token(returned, lengths, self._called)
+        except ValueError as error:
+            shown = np.array2string(evidence.rewards_N[members], threshold=16, precision=4)
+            raise ValueError(f"{error} (rewards {' '.join(shown.split())})") from error
 
 
 def _asked(function: Callable[..., Any], name: str) -> list[tuple[str, str]]:
@@ -164,7 +175,9 @@ def _asked(function: Callable[..., Any], name: str) -> list[tuple[str, str]]:
     for argument, (stem, axes) in zip(names, asked, strict=True):
         if axes not in ASKED.get(stem, ()):
             known = ", ".join(f"{known}_{axes}" for known, choices in ASKED.items() for axes in choices)
-            raise ConfigError(f"the advantage {name} asks for {argument!r}; there are {known}")
+            near = nearest(argument, known.split(", "))
+            hint = f"did you mean {near}? there are" if near else "there are"
+            raise ConfigError(f"the advantage {name} asks for {argument!r}; {hint} {known}")
         if (axes == "G") != (asked[0][1] == "G"):
             raise ConfigError(
                 f"the advantage {name} asks for {names[0]!r} and {argument!r}; all arguments are of one group (G), or "
@@ -180,23 +193,29 @@ def _taken(evidence: Evidence, field: str, members: NDArray[np.int64]) -> Any:
     return None if value is None else value[members]
 
 
-def _by_token(given: Any, lengths: NDArray[np.int64], name: str) -> Ragged:
+def _by_token(given: Any, lengths: NDArray[np.int64], who: str) -> Ragged:
     """What an estimator returned as one array per rollout."""
     count = len(lengths)
-    rows: Any = given if isinstance(given, list | tuple) else np.asarray(given, dtype=np.float64)
-    fits = np.ndim(rows[0]) <= 1 if len(rows) else True
-    if len(rows) != count or not fits:
-        raise ValueError(
-            f"the advantage {name} gave {len(rows)} entries for {count} rollouts; it gives one for each"
-        )
+    if given is None:
+        raise ValueError(f"{who} returned nothing for {count} rollouts; it returns one number for each")
+    try:
+        rows: Any = given if isinstance(given, list | tuple) else np.asarray(given, dtype=np.float64)
+        alone = isinstance(rows, np.ndarray) and rows.ndim == 0
+        numbers = [] if alone else [np.asarray(row, dtype=np.float64) for row in rows]
+    except (TypeError, ValueError, RuntimeError) as error:
+        said = f"a {type(given).__name__} that is not all numbers ({raised(error)})"
+        raise ValueError(f"{who} gave {said}; it gives one number for each of {count} rollouts") from None
+    if alone:
+        raise ValueError(f"{who} gave the one number {rows:g} for {count} rollouts; it gives one for each")
+    if len(numbers) != count or (count and numbers[0].ndim > 1):
+        raise ValueError(f"{who} gave {len(numbers)} entries for {count} rollouts; it gives one for each")
     found = []
-    for row, length in zip(rows, lengths, strict=True):
-        advantages_T = np.asarray(row, dtype=np.float64)
+    for row, advantages_T, length in zip(rows, numbers, lengths, strict=True):
         if advantages_T.ndim == 0:
             advantages_T = np.full(length, float(advantages_T))
-        if advantages_T.shape != (length,) or not np.isfinite(row).all():
+        if advantages_T.shape != (length,) or not np.isfinite(advantages_T).all():
             raise ValueError(
-                f"the advantage {name} gave {row} for a rollout of {length} trained tokens; it gives one finite number "
+                f"{who} gave {row} for a rollout of {length} trained tokens; it gives one finite number "
                 "for each rollout, or for each of its trained tokens"
             )
         found.append(advantages_T)

@@ -167,6 +167,14 @@ def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: 
     if not rows:
         raise DataError("there are no rows")
     wrong = [(row, said) for row in rows if (said := _complaint(row, config, longest_response)) is not None]
+    have = {row.source for row in rows if config.columns.prompt in row.columns}
+    single = (
+        f"no column {config.columns.prompt!r}, which other rows have; add it to this row, or take the row out"
+    )
+    wrong = [
+        (row, single if row.source in have and config.columns.prompt not in row.columns else said)
+        for row, said in wrong
+    ]
     refuse_wrong(wrong, len(rows))
     seen: dict[str, Row] = {}
     for row in rows:

@@ -12,6 +12,9 @@ from groupwise.records.lines_file import LinesFile, read_lines
 from groupwise.records.metrics_file import number_of, spelled
 from groupwise.records.nouns import Finding, Severity
 
+FEW_STEPS = 10
+"""Below so many steps most checks wait for more."""
+
 FIELDS: Mapping[str, str] = {
     "step": "Batch in which it was found; the first is 1.",
     "kind": "`skipped_update`: numbers that are not finite were kept from the weights. `finding`: what a health check "

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.errors import RunFolderError
+from groupwise.records.health_file import FEW_STEPS
 from groupwise.records.metrics_file import nothing_learned
 from groupwise.records.rollout_file import read_rollouts
 from groupwise.records.rollout_outline import GroupOutline
@@ -121,6 +122,7 @@ def _run(record: RunRecord, pieces: Pieces | None, budget: int) -> tuple[str, in
         "metrics": metrics,
         "happenings": found,
         "nothing_learned": nothing_learned(record.lines),
+        "too_few": record.last_step < FEW_STEPS,
         "table": _table(record, int(budget * 0.2), left_out),
         "extremes": _extremes(record, budget * 0.1, left_out),
         "samples": _samples(record, int(budget * 0.08), left_out),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -236,9 +237,11 @@ class Rewards:
         sentence = _sentence(function, first, failed[first], batch)
         if function.on_failure == "fail":
             place = f"{function.place}.on_failure" if not function.from_python else "its on_failure"
+            error = asked.errors.get(first)
             raise RewardError(
-                f"{sentence}; mend it, or set {place} to drop or value to go on without such rollouts"
-            ) from asked.errors.get(first)
+                f"{sentence}{_form_of(batch.completions[first], error)}; mend it, or set {place} to drop or value to "
+                "go on without such rollouts"
+            ) from error
         # A batch of one says little: a function that has worked before may go on. One that is only watched always may.
         hopeless = len(failed) == count and (count > 1 or function.label not in self._has_worked)
         if hopeless and function.weight != 0:
@@ -357,6 +360,21 @@ def _correlation(watched: Sequence[float | None], rewards: Sequence[float | None
     if norms <= 1e-12:
         return None
     return float(watched_K @ rewards_K) / norms
+
+
+def _form_of(completion: Any, error: BaseException | None) -> str:
+    """What a completion is, where the error looks as if the other form had been expected."""
+    if not isinstance(error, AttributeError | TypeError | KeyError):
+        return ""
+    if isinstance(completion, str):
+        hint = "a completion is text in this run; with prompts.chat: true it is a list of messages"
+        return f" ({hint})" if "str" in str(error) else ""
+    hint = "a completion is a list of messages in this run, whose text is completion[-1]['content']"
+    return (
+        f" ({hint}; with prompts.chat: false it is text)"
+        if re.search(r"list|string|str\b", str(error))
+        else ""
+    )
 
 
 def _sentence(function: RewardFunction, i: int, reason: str, batch: Batch) -> str:

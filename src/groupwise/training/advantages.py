@@ -190,7 +190,7 @@ def advantages(
             along = earned is not None and not estimate.by_token
             estimated = process(estimate, evidence, earned) if along and earned else estimate(evidence)
         except ValueError as error:
-            raise TrainingError(f"{error} (rewards {evidence.rewards_N})") from None
+            raise TrainingError(str(error)) from error
         for (g, i), advantages_T in zip(members, estimated, strict=True):
             if judged[g].in_loss_G[i]:
                 found[g][i][judged[g].group.rollouts_G[i].trainable_T] = advantages_T

@@ -9,11 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from groupwise.config import LoadedConfig, RunConfig
 from groupwise.config.combinations import warnings
 from groupwise.config.ranges import questions
-from groupwise.errors import RunFolderError
+from groupwise.errors import ConfigError, RunFolderError
 from groupwise.model.find import EMBEDDED, TINY, find_model
+from groupwise.objective.estimator import Evidence
 from groupwise.prompts.encode import columns_for_rewards, messages_of
 from groupwise.prompts.load import Row
 from groupwise.records import Verdict
@@ -36,6 +39,7 @@ def check(inputs: Inputs) -> list[str]:
     Raises:
         ModelError: the model is not one of ours and not a folder, where it can only be a folder.
         RewardError: a reward failed on a made-up completion.
+        ConfigError: an advantage estimator of somebody's own failed on made-up rewards.
     """
     config = inputs.config
     lines = [
@@ -48,7 +52,7 @@ def check(inputs: Inputs) -> list[str]:
         lines.append(_line("held out", _held_out(inputs)))
     lines += [_line("", notice) for notice in inputs.notices]
     trial, asked = _trial(inputs)
-    lines += [_line("rewards", _rewards(inputs)), *trial]
+    lines += [_line("rewards", _rewards(inputs)), *trial, *_estimated(inputs)]
     return lines + _ending(inputs.loaded, asked)
 
 
@@ -254,6 +258,44 @@ def _trial(inputs: Inputs) -> tuple[list[str], list[str]]:
                 lines.append(_line("", f"{_short(completion)}  {said_of(verdict)}"))
             asked += _silent(judged, row, verdicts)
     return lines, asked
+
+
+def _estimated(inputs: Inputs) -> list[str]:
+    """What an estimator of somebody's own says of made-up rewards: of a group where they differ, and one where not."""
+    config = inputs.config
+    if ":" not in config.objective.advantage.name:
+        return []
+    size = config.rollout.group_size
+    rewards_N = np.concatenate([np.arange(size) % 2, np.ones(size)]).astype(np.float64)
+    lengths_N = np.arange(2 * size) % 2 + 2
+    rewards_NT = tuple(
+        np.append(np.zeros(length - 1), r) for r, length in zip(rewards_N, lengths_N, strict=True)
+    )
+    made_up = Evidence(
+        rewards_N=rewards_N,
+        rewards_NT=rewards_NT,
+        task_rewards_N=rewards_N,
+        task_rewards_NT=rewards_NT,
+        groups_N=np.repeat([0, 1], size),
+        lengths_N=lengths_N,
+        values_NT=tuple(np.zeros(length) for length in lengths_N),
+        greedy_rewards_N=np.repeat(0.5, 2 * size),
+    )
+    try:
+        with np.errstate(all="ignore"):
+            given = inputs.estimate(made_up)
+    except ValueError as error:
+        raise ConfigError(f"objective.advantage, tried on made-up rewards: {error}") from error
+    shown = [
+        "  ".join(f"{advantages_T.mean():.3g}" for advantages_T in given[i : i + min(size, 4)])
+        for i in (0, size)
+    ]
+    rest = " ..." if size > 4 else ""
+    return [
+        _line("advantage", f"{inputs.estimate.name}, of made-up rewards:"),
+        _line("", f"0  1  0  1{rest} give {shown[0]}{rest}" if size >= 4 else f"0 and 1 give {shown[0]}"),
+        _line("", f"equal ones give {shown[1]}{rest}"),
+    ]
 
 
 def _silent(inputs: Inputs, row: Row, verdicts: list[Verdict]) -> list[str]:

@@ -13,6 +13,7 @@ from groupwise.errors import ConfigError, RunFolderError
 from groupwise.health.watch import watch_of
 from groupwise.records import Finding, Severity
 from groupwise.records.health_file import (
+    FEW_STEPS,
     ActionTaken,
     Example,
     Happening,
@@ -25,8 +26,6 @@ from groupwise.records.run_folder import RunFolder, read_manifest
 from groupwise.registry import names, nearest
 
 _ORDER = tuple(Severity)
-_FEW = 10
-"""Steps below which most checks wait for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class Diagnosis:
         if not self.events:
             if not self.steps:
                 yield "no step is finished yet, so there is nothing to look at"
-            elif self.steps < _FEW:
+            elif self.steps < FEW_STEPS:
                 yield f"nothing found, but {self.steps} steps are too few for most checks to say anything"
             else:
                 yield "nothing found"
