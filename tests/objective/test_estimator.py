@@ -185,3 +185,11 @@ def test_an_estimator_that_fails_is_named() -> None:
         ValueError, match=r"the advantage fails \(.*\) failed: IndexError: index 99.*\(rewards \[1\. 3\.\]\)"
     ):
         module.Estimator(fails)(evidence(module))
+
+
+def test_a_setting_without_its_star_is_told_so() -> None:
+    def odd(rewards: np.ndarray, eps: float = 1.0) -> Any:
+        return rewards
+
+    with pytest.raises(ConfigError, match=r"the advantage odd: settings, such as eps, stand behind a \*"):
+        module.Estimator(odd)

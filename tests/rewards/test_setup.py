@@ -8,7 +8,7 @@ from groupwise.config import load
 from groupwise.config.rewards import RewardConfig
 from groupwise.errors import ConfigError, DataError
 from groupwise.rewards import build
-from tests.rewards.examples import HERE, fragile, fragile_later
+from tests.rewards.examples import HERE, fragile, fragile_later, one, values
 
 
 def third(completions: list[str]) -> list[float]:
@@ -58,13 +58,26 @@ def test_a_function_takes_what_an_entry_of_a_configuration_has() -> None:
     assert rewards.weighted == (("ok", 3.0), ("fragile", 1.0))
 
 
+def test_settings_and_columns_stand_beside_a_function() -> None:
+    def at_most(completions: list[str], *, limit: int = 1, words: list[str]) -> list[float]:
+        return [
+            float(len(said) <= limit and said in own) for said, own in zip(completions, words, strict=True)
+        ]
+
+    beside = {"settings": {"limit": 3}, "columns": {"words": "allowed"}}
+    assert values(one((at_most, beside)), ["abc", "abcd"], columns={"allowed": [["abc"], ["abcd"]]}) == [
+        1.0,
+        0.0,
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"wait": 2}, "reward function 0: there is no 'wait' beside a function"),
         ({"timeout_second": 2}, "did you mean 'timeout_seconds'"),
         ({"name": "exact"}, "there is no 'name' beside a function"),
-        ({"settings": {}}, "there is no 'settings' beside a function"),
+        ({"settings": {"odd": 1}}, "settings: .*'odd'"),
         ({"on_failure": "ignore"}, "reward function 0: on_failure: 'ignore' should be 'fail', 'drop' or 'value'"),
         ({"on_failure": "value"}, "failure_value goes with on_failure: value"),
         ({"timeout_seconds": 0}, "timeout_seconds: 0 should be greater than 0"),

@@ -311,6 +311,19 @@ def test_tests_are_not_taken_for_answers(data: Path) -> None:
     assert examined("own.py:passes", data).answer_column == "solution"
 
 
+def test_what_the_question_names_is_not_taken_for_its_answer(data: Path) -> None:
+    pairs = [("hot", "cold"), ("big", "small"), ("old", "young")]
+    rows = [{"prompt": f"The opposite of {a}?", "word": a, "opposite": b} for a, b in pairs]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    data.with_name("own.py").write_text(
+        "def turned(completions, word, opposite):\n"
+        "    return [float(o in c and w not in c) for c, w, o in zip(completions, word, opposite)]\n"
+    )
+    found = examined("own.py:turned", data)
+    assert found.answer_column == "opposite"
+    assert "constant" not in faults(found)
+
+
 def test_a_form_of_its_own_is_named(data: Path) -> None:
     settings = ["pattern='final: \\d+'"]
     assert faults(examined("format", data, settings=settings)) == {"constant"}

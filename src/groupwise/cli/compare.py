@@ -53,7 +53,14 @@ def compare(
     from groupwise.workbench.compare import plan
 
     if not vary:
-        raise ConfigError("--vary is missing: name what variants change, such as --vary objective=grpo,dapo")
+        hint = (
+            "; runs that have ended are put side by side by `groupwise report A B`"
+            if Path(config).is_dir()
+            else ""
+        )
+        raise ConfigError(
+            f"--vary is missing: name what variants change, such as --vary objective=grpo,dapo{hint}"
+        )
     folder = output or Path("compared") / Path(config).stem
     runs = plan(config, vary, seeds=seeds, folder=folder, overrides=settings or ())
     try:

@@ -172,7 +172,12 @@ def _asked(function: Callable[..., Any], name: str) -> list[tuple[str, str]]:
         raise ConfigError(f"the advantage {name} asks for {names[0]} first; rewards come first")
     if asked[0][0] != "rewards":
         asked[0] = ("rewards", "G")
+    parameters = inspect.signature(function).parameters
     for argument, (stem, axes) in zip(names, asked, strict=True):
+        if axes not in ASKED.get(stem, ()) and parameters[argument].default is not inspect.Parameter.empty:
+            raise ConfigError(
+                f"the advantage {name}: settings, such as {argument}, stand behind a * in its signature"
+            )
         if axes not in ASKED.get(stem, ()):
             known = ", ".join(f"{known}_{axes}" for known, choices in ASKED.items() for axes in choices)
             near = nearest(argument, known.split(", "))

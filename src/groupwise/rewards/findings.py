@@ -163,7 +163,8 @@ def _sense(measured: Measured) -> Iterator[Finding]:
         return
     if len(set(values)) == 1:
         remedy = (
-            "if right answers have to stand in a form of their own, name it with --form"
+            "check the column that right answers are read from (--answer), and if they have to stand in a form of "
+            "their own, name that with --form"
             if measured.of_kind("right")
             else "no right answer is known here, so name its column with --answer, or sample completions with --model"
         )

@@ -229,13 +229,14 @@ def _from_python(i: int, item: Any) -> tuple[RewardConfig, dict[str, Any]]:
         )
     place = f"the function {registry.name_of(function)}"
     config = _options(i, given)
-    fields = read_function(function, place=place, settings={}, columns={}, from_python=True)
+    settings = _settings(function, config.settings, f"{place}: settings", Path.cwd())
+    fields = read_function(function, place=place, settings=settings, columns=config.columns, from_python=True)
     return config, fields | {"place": place, "from_python": True}
 
 
 def _options(i: int, given: Mapping[str, Any]) -> RewardConfig:
     """The mapping of a pair, as the entry of a configuration that it stands for."""
-    known = [key for key in RewardConfig.model_fields if key not in ("name", "settings", "columns")]
+    known = [key for key in RewardConfig.model_fields if key != "name"]
     unknown = next((str(key) for key in given if key not in known), None)
     if unknown is not None:
         near = registry.nearest(unknown, known)

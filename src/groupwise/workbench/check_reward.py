@@ -98,14 +98,21 @@ def check_reward(
         chosen, data = _once(prompts), f"the prompts of {run}"
         there = len(chosen)
         rewards.check_rows([(prompt.id, prompt.columns) for prompt in chosen], data)
-        column = answer if answer is not None else _answer_column(rewards, [p.columns for p in chosen])
+        column = (
+            answer
+            if answer is not None
+            else _answer_column(rewards, [p.columns for p in chosen], [p.text for p in chosen])
+        )
         cases = [_case_of(prompt, column if has_answers else None) for prompt in chosen]
     else:
         read, data, there = _rows(loaded, source.data, rows)
         if source.data is not None and len(loaded.config.rewards) == 1:
             check_needs(rewards, [row.columns for row in read], source.data, source.columns)
         rewards.check_rows([(row.place, row.columns) for row in read], data)
-        column = answer if answer is not None else _answer_column(rewards, [row.columns for row in read])
+        asked = [str(row.columns[loaded.config.prompts.columns.prompt]) for row in read]
+        column = (
+            answer if answer is not None else _answer_column(rewards, [row.columns for row in read], asked)
+        )
         cases = _cases(read, loaded.config, column if has_answers else None)
     if answer is not None:
         _check_answers(cases, answer, data)
@@ -212,16 +219,26 @@ def _once(prompts: Sequence[Prompt]) -> list[Prompt]:
     return list({prompt.id: prompt for prompt in prompts}.values())
 
 
-def _answer_column(rewards: Rewards, rows: Sequence[Mapping[str, Any]]) -> str | None:
+def _answer_column(rewards: Rewards, rows: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> str | None:
     """What the rewards need and is usually an answer, then what is usually one, then what the rewards need."""
     needed = [column for columns in rewards.needs.values() for column in columns]
     usual = [*(name for name in _USUAL_ANSWERS if name in needed), *_USUAL_ANSWERS]
     # A list that is called otherwise is more likely one of tests or of words to mention.
     others = [name for name in needed if not any(isinstance(row.get(name), list | tuple) for row in rows)]
+    # What the question says is more likely its subject than its answer.
+    others.sort(
+        key=lambda name: sum(
+            _said_in(text, _answer(row, name)) for row, text in zip(rows, asked, strict=True)
+        )
+    )
     for column in (*usual, *others):
         if any(_answer(row, column) is not None for row in rows):
             return column
     return None
+
+
+def _said_in(text: str, answer: str | None) -> bool:
+    return answer is not None and answer.lower() in text.lower()
 
 
 def _answer(row: Mapping[str, Any], column: str | None) -> str | None:

@@ -12,6 +12,9 @@ function firstAndLast(run, name) {
   return line.length === 1 ? shown(line[0][1], 3) : `${shown(mean(line.slice(0, few)), 3)} \u2192 ${shown(mean(line.slice(-few)), 3)}`;
 }
 
+// A function of somebody's own, by its name alone.
+const own = (name) => (String(name ?? "").includes(":") ? name.split(":").pop() : null);
+
 function tiles(run) {
   const setting = (key) => run.settings[key]?.[0];
   const found = run.happenings.findings;
@@ -27,6 +30,7 @@ function tiles(run) {
     ["findings", worst.length ? worst.map(([count, s]) => `${count} ${s}`).join(", ") : run.nothing_learned ? "nothing learned" : "none"],
     ["model", setting("model.name")],
     ["objective", setting("method") === "dpo" ? "dpo" : setting("objective.preset")],
+    ["advantage", own(setting("objective.advantage.name"))],
   ];
   const there = entries.filter((e) => e[1] !== null && e[1] !== undefined);
   const notes = [];
