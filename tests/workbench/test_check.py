@@ -257,3 +257,18 @@ def test_an_estimator_of_ones_own_is_tried(tmp_path: Path, body: str, said: Any)
         return
     with pytest.raises(ConfigError, match=said):
         check(asked)
+
+
+def test_a_pass_out_of_reach_is_questioned(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "def brief(completions):\n    return [-len(said) for said in completions]\n"
+    )
+    given = {
+        "prompts": {"train": "train.jsonl", "held_out": "held_out.jsonl"},
+        "rewards": ["numeric", {"name": "own.py:brief", "weight": 0.0125}],
+    }
+    # 1 for "51", less 2 x 0.0125 for its two characters.
+    [question] = [line for line in check(inputs(tmp_path, **given)) if "evaluate.pass_reward" in line]
+    assert "the made-up answer to held_out.jsonl line 1 gets 0.975, but only 1 or more passes" in question
+    lower = check(inputs(tmp_path, "evaluate.pass_reward=0.9", **given))
+    assert not any("may stay at 0" in line for line in lower)

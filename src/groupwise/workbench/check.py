@@ -247,7 +247,7 @@ def _rewards(inputs: Inputs) -> str:
 
 def _trial(inputs: Inputs) -> tuple[list[str], list[str]]:
     """Two made-up completions for the first row of each file: what the rewards say of them, and what that asks."""
-    lines, asked = [], []
+    config, lines, asked = inputs.config, [], []
     held_out = replace(inputs, rewards=inputs.evaluation)
     for rows, judged in ((inputs.train, inputs), (inputs.held_out, held_out)):
         for row in rows[:1]:
@@ -257,6 +257,8 @@ def _trial(inputs: Inputs) -> tuple[list[str], list[str]]:
             for completion, verdict in zip(completions, verdicts, strict=True):
                 lines.append(_line("", f"{_short(completion)}  {said_of(verdict)}"))
             asked += _silent(judged, row, verdicts)
+            if judged is held_out:
+                asked += _out_of_reach(config.evaluate.pass_reward, row, verdicts)
     return lines, asked
 
 
@@ -310,6 +312,17 @@ def _silent(inputs: Inputs, row: Row, verdicts: list[Verdict]) -> list[str]:
         "Is it meant?"
         for label, needed in needs.items()
         if needed and all(verdict.parts[label] is None for verdict in verdicts)
+    ]
+
+
+def _out_of_reach(passes: float, row: Row, verdicts: list[Verdict]) -> list[str]:
+    """A response that is paid most of what passes, and not all, as where a penalty is taken off the full reward."""
+    best = max((verdict.reward for verdict in verdicts if verdict.reward is not None), default=0.0)
+    if not passes / 2 <= best < passes:
+        return []
+    return [
+        f"the made-up answer to {row.place} gets {best:g}, but only {passes:g} or more passes (evaluate.pass_reward), "
+        "so held-out pass@1 may stay at 0; lower it, or name the deciding reward in evaluate.rewards. Is it meant?"
     ]
 
 
