@@ -9,7 +9,7 @@ needs its name.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,16 +149,18 @@ class Estimator:
                     f"the advantage {self.name} asks for {stem}, which this run does not compute"
                 )
         try:
-            try:
-                returned = self.function(*given)
-            except GroupwiseError:
-                raise
-            except Exception as error:
-                raise ValueError(f"{self._called} failed: {raised(error)}") from error
-            return _by_token(returned, lengths, self._called)
+            return _by_token(self._returned(given), lengths, self._called)
         except ValueError as error:
             shown = np.array2string(evidence.rewards_N[members], threshold=16, precision=4)
             raise ValueError(f"{error} (rewards {' '.join(shown.split())})") from error
+
+    def _returned(self, given: Sequence[Any]) -> Any:
+        try:
+            return self.function(*given)
+        except GroupwiseError:
+            raise
+        except Exception as error:  # the function may be somebody's own
+            raise ValueError(f"{self._called} failed: {raised(error)}") from error
 
 
 def _asked(function: Callable[..., Any], name: str) -> list[tuple[str, str]]:
