@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +256,38 @@ def test_a_folder_that_is_no_place_for_a_comparison(project: Path) -> None:
     with pytest.raises(RunFolderError, match="is the folder of a run; name another one"):
         compare(runs, metric=METRIC, folder=project / "run", say=silent)
     assert sorted(path.name for path in (project / "run").iterdir()) == ["manifest.json"]
+
+
+@pytest.mark.long
+def test_a_comparison_that_is_killed_is_gone_on_with_by_the_same_command(project: Path) -> None:
+    """SIGKILL in the middle of the first variant's run, and of the second's."""
+    words = ["compare", "config.yaml", "--vary", "objective=grpo,dr_grpo", "--seeds", "1", "--metric", METRIC]
+    words += ["training.steps=12", "checkpoint.every_steps=3"]
+    command = [sys.executable, "-m", "groupwise", *words, "--output"]
+    subprocess.run([*command, "whole"], cwd=project, check=True, capture_output=True)
+    for dead, place in enumerate(("*", "*dr_grpo*")):
+        with subprocess.Popen(
+            [*command, "killed"],
+            cwd=project,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            until = time.monotonic() + 120
+            while process.poll() is None and time.monotonic() < until:
+                files = sorted((project / "killed").glob(f"{place}/**/metrics.jsonl"))
+                if any(file.read_text(encoding="utf-8").count("\n") >= 5 for file in files[-1:]):
+                    break
+                time.sleep(0.02)
+            assert process.poll() is None, f"run {dead} ended before it could be killed"
+            os.killpg(process.pid, signal.SIGKILL)
+    done = subprocess.run([*command, "killed"], cwd=project, check=True, capture_output=True, text=True)
+    assert "dr_grpo, seed 0: goes on from step 3" in done.stdout
+    one, other = (json.loads((project / name / "results.json").read_text()) for name in ("whole", "killed"))
+    assert one["differences"] == other["differences"]
+    assert [run["curve"] for run in one["runs"]] == [run["curve"] for run in other["runs"]]
+    files = sorted((project / "whole").glob("**/metrics.jsonl"))
+    assert len(files) == 2
+    for file in files:
+        same = project / "killed" / file.relative_to(project / "whole")
+        assert [*map(comparable, read_metrics(same))] == [*map(comparable, read_metrics(file))]
