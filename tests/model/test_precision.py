@@ -1,4 +1,5 @@
 import copy
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,9 +43,37 @@ def test_which_precision(
     assert resolve_precision(name, CPU, weights=weights) == expected
 
 
-def test_a_cpu_has_it_when_onednn_says_so() -> None:
-    assert module.has_bfloat16(CPU) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+def test_a_cpu_has_it_when_it_has_the_instructions() -> None:
+    """Of the processor that the tests run on, by what the system says of it."""
+    info = Path("/proc/cpuinfo")
+    if platform.machine() != "x86_64" or not info.exists():
+        pytest.skip("the system says nothing of the processor")
+    flags = set(info.read_text().split())
+    assert module.has_bfloat16(CPU) == bool({"avx512_bf16", "amx_bf16"} & flags)
     assert not module.has_bfloat16(torch.device("mps"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "instructions", "said", "expected"),
+    [
+        ("x86_64", (True, False), True, True),
+        ("x86_64", (False, True), True, True),
+        ("AMD64", (False, False), True, False),  # AVX-512 alone: oneDNN emulates them
+        ("x86_64", (True, False), False, False),
+        ("aarch64", (False, False), True, True),  # there oneDNN looks for the instruction
+        ("aarch64", (False, False), False, False),
+    ],
+)
+def test_emulated_products_are_not_taken_for_fast_ones(
+    monkeypatch: pytest.MonkeyPatch, machine: str, instructions: tuple[bool, bool], said: bool, expected: bool
+) -> None:
+    monkeypatch.setattr(module.platform, "machine", lambda: machine)
+    for name, there in zip(
+        ("_is_avx512_bf16_supported", "_is_amx_tile_supported"), instructions, strict=True
+    ):
+        monkeypatch.setattr(torch.cpu, name, lambda there=there: there)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: said)
+    assert module.has_bfloat16(CPU) == expected
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

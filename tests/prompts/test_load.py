@@ -232,7 +232,8 @@ def test_a_missing_column_lists_those_present_and_suggests_the_mapping(tmp_path:
         check_rows(rows, settings())
     assert str(caught.value) == (
         "train.jsonl line 1: no column 'prompt'; the row has question, answer; to use another, set "
-        "`prompts.columns: {prompt: question}` (1 more of 2 rows are wrong as well)"
+        "`prompts.columns: {prompt: question}`, or prompts.columns.prompt=question behind a command (1 more of 2 rows "
+        "are wrong as well)"
     )
 
 
@@ -344,8 +345,10 @@ def test_single_numbers_of_rows_from_python_are_pythons_own_and_nan_is_none() ->
 
 
 def test_one_row_of_many_without_the_prompt_is_told_to_be_mended(tmp_path: Path) -> None:
-    rows = read_rows(write(tmp_path, '{"prompt": "a"}\n{"promt": "b", "answer": "c"}'))
-    with pytest.raises(
-        DataError, match=r"line 2: no column 'prompt', which other rows have; add it to this row"
-    ):
+    rows = read_rows(write(tmp_path, '{"prompt": "a"}\n{"promt": "b", "answer": "c"}\n{"prompt": "d"}'))
+    said = "line 2: no column 'prompt', which most rows have; this one has promt, answer: mend it, or take it out"
+    with pytest.raises(DataError, match=said):
         check_rows(rows, settings())
+    others = read_rows(write(tmp_path, '{"prompt": "a"}\n{"question": "b"}\n{"question": "c"}'))
+    with pytest.raises(DataError, match=r"prompts\.columns: \{prompt: question\}"):
+        check_rows(others, settings())

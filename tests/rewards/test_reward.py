@@ -384,3 +384,19 @@ def test_a_reward_for_the_other_form_of_completion_is_told_which_it_is(
 ) -> None:
     with pytest.raises(RewardError, match=re.escape(said)):
         values(one(reward), ["abc", "b"], chat=chat)
+
+
+def stripped(completions: list[Any], answer: list[Any]) -> list[float]:
+    return [float(gold.strip() == "a") for gold in answer]
+
+
+def number(completions: list[Any], answer: list[Any]) -> list[float]:
+    return [float(gold) for gold in answer]
+
+
+@pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.parametrize("reward", [stripped, number])
+def test_other_faults_are_not_put_down_to_the_form(reward: Any, chat: bool) -> None:
+    with pytest.raises(RewardError, match="failed on rollout 0") as caught:
+        values(one(reward), ["abc", "b"], chat=chat, columns={"answer": [None, None]})
+    assert "a completion is" not in str(caught.value)

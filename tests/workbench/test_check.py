@@ -238,7 +238,10 @@ def test_repeats_overlap_and_sources_are_told_without_a_model(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return rewards_G - rewards_G.mean()", ["0 and 1 give -0.5  0.5", "equal ones give 0  0"]),
+        (
+            "return rewards_G - rewards_G.mean()",
+            ["a group of 0  1 gets -0.5  0.5", "a group of 1  1 gets 0  0"],
+        ),
         (
             "return None",
             "objective.advantage, tried on made-up rewards: the advantage own .own.py, line 1. returned nothing",

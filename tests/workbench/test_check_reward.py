@@ -397,3 +397,13 @@ def test_wrong_inputs_are_sentences(
     ways = {key: given.pop(key) for key in ("answer", "form") if key in given}
     with pytest.raises(error, match=why):
         check_reward(Source(**given), **ways)
+
+
+def test_a_form_fills_in_the_answer_alone(data: Path) -> None:
+    rows = [{"prompt": "8 m in cm?", "amount": "800", "unit": "cm"}]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    data.with_name("own.py").write_text(
+        "def same(completions, amount, unit):\n    return [0.0 for _ in completions]\n"
+    )
+    with pytest.raises(ConfigError, match=r"names the column 'unit', but \{answer\} alone is filled in"):
+        examined("own.py:same", data, form="{answer} {unit}")

@@ -7,6 +7,7 @@ left out since logits rounded to bfloat16 move log-probs by up to a tenth of a n
 
 from __future__ import annotations
 
+import platform
 from contextlib import AbstractContextManager
 from typing import Literal
 
@@ -23,8 +24,13 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type == "cpu":
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and bool(
+        # oneDNN says yes where AVX-512 lets it emulate them, which takes three times as long as float32.
+        emulated = platform.machine().lower() in ("x86_64", "amd64") and not (
+            torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        )
+        return not emulated and bool(
             torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+            and torch.ops.mkldnn._is_mkldnn_bf16_supported()
         )
     return False
 

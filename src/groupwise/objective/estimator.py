@@ -9,7 +9,7 @@ needs its name.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,8 +82,9 @@ class Estimator:
         """
         self.function = bind(function, settings or {})
         self.name = name_of(function)
-        self._called = f"the advantage {self.name}{place_of(function)}"
-        self._asked = _asked(function, self.name)
+        place = place_of(function)
+        self._called, self._own = f"the advantage {self.name}{place}", place != ""
+        self._asked = _asked(function, self._called)
         self.asks = tuple(f"{stem}_{axes}" for stem, axes in self._asked)
         stems = {stem for stem, _ in self._asked}
         self.needs = frozenset(stems & {"values", "greedy_rewards"})
@@ -131,7 +132,7 @@ class Estimator:
         if self._value_targets is None:
             given: Any = [np.cumsum(rewards_T[::-1])[::-1] for rewards_T in evidence.rewards_NT]
         else:
-            given = self._value_targets(evidence.rewards_NT, evidence.values_NT)
+            given = self._returned(self._value_targets, evidence.rewards_NT, evidence.values_NT)
         return _by_token(given, evidence.lengths_N, f"value_targets of {self._called}")
 
     def _of(self, evidence: Evidence, members: NDArray[np.int64]) -> Ragged:
@@ -149,45 +150,46 @@ class Estimator:
                     f"the advantage {self.name} asks for {stem}, which this run does not compute"
                 )
         try:
-            return _by_token(self._returned(given), lengths, self._called)
+            return _by_token(self._returned(self.function, *given), lengths, self._called)
         except ValueError as error:
             shown = np.array2string(evidence.rewards_N[members], threshold=16, precision=4)
             raise ValueError(f"{error} (rewards {' '.join(shown.split())})") from error
 
-    def _returned(self, given: Sequence[Any]) -> Any:
+    def _returned(self, function: Callable[..., Any], *given: Any) -> Any:
+        """What the function gives; where one of somebody's own fails, a sentence that names it."""
         try:
-            return self.function(*given)
+            return function(*given)
         except GroupwiseError:
             raise
-        except Exception as error:  # the function may be somebody's own
+        except Exception as error:
+            if not self._own:
+                raise
             raise ValueError(f"{self._called} failed: {raised(error)}") from error
 
 
-def _asked(function: Callable[..., Any], name: str) -> list[tuple[str, str]]:
+def _asked(function: Callable[..., Any], who: str) -> list[tuple[str, str]]:
     """(stem, axes) of each positional argument."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
     if not names:
-        raise ConfigError(f"the advantage {name} takes no rewards; its first argument is rewards_G")
+        raise ConfigError(f"{who} takes no rewards; its first argument is rewards_G")
     asked = [(stem, axes) for stem, _, axes in (argument.rpartition("_") for argument in names)]
     if asked[0][0] in ASKED and asked[0][0] != "rewards":
-        raise ConfigError(f"the advantage {name} asks for {names[0]} first; rewards come first")
+        raise ConfigError(f"{who} asks for {names[0]} first; rewards come first")
     if asked[0][0] != "rewards":
         asked[0] = ("rewards", "G")
     parameters = inspect.signature(function).parameters
     for argument, (stem, axes) in zip(names, asked, strict=True):
         if axes not in ASKED.get(stem, ()) and parameters[argument].default is not inspect.Parameter.empty:
-            raise ConfigError(
-                f"the advantage {name}: settings, such as {argument}, stand behind a * in its signature"
-            )
+            raise ConfigError(f"{who}: settings, such as {argument}, stand behind a * in its signature")
         if axes not in ASKED.get(stem, ()):
             known = ", ".join(f"{known}_{axes}" for known, choices in ASKED.items() for axes in choices)
             near = nearest(argument, known.split(", "))
             hint = f"did you mean {near}? there are" if near else "there are"
-            raise ConfigError(f"the advantage {name} asks for {argument!r}; {hint} {known}")
+            raise ConfigError(f"{who} asks for {argument!r}; {hint} {known}")
         if (axes == "G") != (asked[0][1] == "G"):
             raise ConfigError(
-                f"the advantage {name} asks for {names[0]!r} and {argument!r}; all arguments are of one group (G), or "
+                f"{who} asks for {names[0]!r} and {argument!r}; all arguments are of one group (G), or "
                 "all are of the whole batch (N)"
             )
     return asked
@@ -209,7 +211,7 @@ def _by_token(given: Any, lengths: NDArray[np.int64], who: str) -> Ragged:
         rows: Any = given if isinstance(given, list | tuple) else np.asarray(given, dtype=np.float64)
         alone = isinstance(rows, np.ndarray) and rows.ndim == 0
         numbers = [] if alone else [np.asarray(row, dtype=np.float64) for row in rows]
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         said = f"a {type(given).__name__} that is not all numbers ({raised(error)})"
         raise ValueError(f"{who} gave {said}; it gives one number for each of {count} rollouts") from None
     if alone:

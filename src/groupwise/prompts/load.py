@@ -6,6 +6,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,12 +168,16 @@ def check_rows(rows: Sequence[Row], config: PromptsConfig, *, longest_response: 
     if not rows:
         raise DataError("there are no rows")
     wrong = [(row, said) for row in rows if (said := _complaint(row, config, longest_response)) is not None]
-    have = {row.source for row in rows if config.columns.prompt in row.columns}
-    single = (
-        f"no column {config.columns.prompt!r}, which other rows have; add it to this row, or take the row out"
-    )
+    name = config.columns.prompt
+    here = Counter(row.source for row in rows if name in row.columns)
+    lack = Counter(row.source for row in rows if name not in row.columns)
     wrong = [
-        (row, single if row.source in have and config.columns.prompt not in row.columns else said)
+        (
+            row,
+            _single(name, row.columns)
+            if name not in row.columns and here[row.source] > lack[row.source]
+            else said,
+        )
         for row, said in wrong
     ]
     refuse_wrong(wrong, len(rows))
@@ -332,6 +337,11 @@ def _limit_complaint(row: Row, config: PromptsConfig, longest_response: int | No
     return None
 
 
+def _single(name: str, columns: Mapping[str, Any]) -> str:
+    there = ", ".join(map(str, columns)) or "no columns"
+    return f"no column {name!r}, which most rows have; this one has {there}: mend it, or take it out"
+
+
 def _missing(name: str, columns: Mapping[str, Any]) -> str:
     if not columns:
         return f"no column {name!r}: the row has no columns"
@@ -341,7 +351,8 @@ def _missing(name: str, columns: Mapping[str, Any]) -> str:
         or next((key for key in _USUAL_COLUMNS if key in texts), None)
         or next(iter(texts), None)
     )
-    hint = f"; to use another, set `prompts.columns: {{prompt: {guess}}}`" if guess else ""
+    key = f"`prompts.columns: {{prompt: {guess}}}`, or prompts.columns.prompt={guess} behind a command"
+    hint = f"; to use another, set {key}" if guess else ""
     return f"no column {name!r}; the row has {', '.join(map(str, columns))}{hint}"
 
 

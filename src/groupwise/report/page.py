@@ -99,6 +99,16 @@ def _hashed(text: str) -> str:
     return f"'sha256-{digest}'"
 
 
+def _goes_on(record: RunRecord) -> str:
+    """How a run that was stopped before its end goes on."""
+    saved, _ = record.described.settings.get("checkpoint.save", ("true", ""))
+    if saved == "false":
+        return "It wrote no checkpoint (checkpoint.save is false), so it cannot be gone on with if it was stopped."
+    if record.manifest.get("python_rewards") or record.manifest.get("python_rows"):
+        return "If the run was stopped, groupwise.train(resume=...) with its folder, and what it was given, goes on."
+    return "If the run was stopped, groupwise train --resume with its folder goes on."
+
+
 def _run(record: RunRecord, pieces: Pieces | None, budget: int) -> tuple[str, int]:
     """The JSON of one run, and how many of its groups can be opened."""
     left_out: list[str] = []
@@ -122,6 +132,7 @@ def _run(record: RunRecord, pieces: Pieces | None, budget: int) -> tuple[str, in
         "metrics": metrics,
         "happenings": found,
         "nothing_learned": nothing_learned(record.lines),
+        "goes_on": _goes_on(record),
         "too_few": record.last_step < FEW_STEPS,
         "table": _table(record, int(budget * 0.2), left_out),
         "extremes": _extremes(record, budget * 0.1, left_out),

@@ -155,8 +155,8 @@ def read_function(
     """The fields of `RewardFunction` that follow from a function's signature.
 
     Keyword-only arguments with defaults are settings, and every other argument that is not in `GIVEN` is a data
-    column. A function given in Python has no configuration to take settings from, so there a keyword-only argument
-    is a column where the data has one of that name.
+    column. A function given in Python need have no settings beside it, so there a keyword-only argument that is not
+    set is a column where the data has one of that name.
 
     Args:
         function: the function as its user wrote it.

@@ -247,7 +247,8 @@ class Rewards:
         if hopeless and function.weight != 0:
             raise RewardError(
                 f"the reward {function.label!r} failed on every rollout of a batch of {count}, so on_failure: "
-                f"{function.on_failure} cannot go on; the first: {sentence}"
+                f"{function.on_failure} cannot go on; the first: "
+                f"{sentence}{_form_of(batch.completions[first], asked.errors.get(first))}"
             ) from asked.errors.get(first)
         _log.warning("%s (%d of %d rollouts of this batch failed)", sentence, len(failed), count)
 
@@ -366,15 +367,15 @@ def _form_of(completion: Any, error: BaseException | None) -> str:
     """What a completion is, where the error looks as if the other form had been expected."""
     if not isinstance(error, AttributeError | TypeError | KeyError):
         return ""
+    said = str(error)
     if isinstance(completion, str):
-        hint = "a completion is text in this run; with prompts.chat: true it is a list of messages"
-        return f" ({hint})" if "str" in str(error) else ""
-    hint = "a completion is a list of messages in this run, whose text is completion[-1]['content']"
-    return (
-        f" ({hint}; with prompts.chat: false it is text)"
-        if re.search(r"list|string|str\b", str(error))
-        else ""
+        hint = " (a completion is text in this run; with prompts.chat: true it is a list of messages)"
+        return hint if re.search(r"string indices|'str' object", said) else ""
+    hint = (
+        " (a completion is a list of messages in this run, whose text is completion[-1]['content']; with prompts.chat: "
+        "false, and prompts that are text, it is text)"
     )
+    return hint if re.search(r"'list'|\blist\b", said) else ""
 
 
 def _sentence(function: RewardFunction, i: int, reason: str, batch: Batch) -> str:

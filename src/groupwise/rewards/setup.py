@@ -40,8 +40,7 @@ def build(
         configs: those that the configuration names.
         base: folder that `file.py:function` and modules are looked up from.
         functions: further rewards as Python functions, of weight 1, or as pairs (function, weight) or (function,
-            mapping), whose keys are those of an entry under `rewards` in a configuration, aside from `name`,
-            `settings` and `columns`.
+            mapping), whose keys are those of an entry under `rewards` in a configuration, aside from `name`.
         weights: one per function, in place of pairs.
         place: the key that they stand under, for errors.
 
@@ -229,8 +228,13 @@ def _from_python(i: int, item: Any) -> tuple[RewardConfig, dict[str, Any]]:
         )
     place = f"the function {registry.name_of(function)}"
     config = _options(i, given)
-    settings = _settings(function, config.settings, f"{place}: settings", Path.cwd())
-    fields = read_function(function, place=place, settings=settings, columns=config.columns, from_python=True)
+    # Read first without settings: it refuses what cannot be called at all.
+    fields = read_function(function, place=place, settings={}, columns={}, from_python=True)
+    if config.settings or config.columns:
+        settings = _settings(function, config.settings, f"{place}: settings", Path.cwd())
+        fields = read_function(
+            function, place=place, settings=settings, columns=config.columns, from_python=True
+        )
     return config, fields | {"place": place, "from_python": True}
 
 

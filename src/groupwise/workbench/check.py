@@ -267,9 +267,12 @@ def _estimated(inputs: Inputs) -> list[str]:
     config = inputs.config
     if ":" not in config.objective.advantage.name:
         return []
-    size = config.rollout.group_size
-    rewards_N = np.concatenate([np.arange(size) % 2, np.ones(size)]).astype(np.float64)
-    lengths_N = np.arange(2 * size) % 2 + 2
+    size, groups = config.rollout.group_size, max(2, config.rollout.prompts_per_step)
+    # By token it may be that groups of equal rewards are left out before an estimator sees them.
+    flat = config.objective.zero_spread == "keep" or not inputs.estimate.by_token
+    rewards_N = np.tile(np.arange(size) % 2, groups).astype(np.float64)
+    rewards_N[size : 2 * size] = 1.0 if flat else rewards_N[:size]
+    lengths_N = np.arange(groups * size) % 2 + 2
     rewards_NT = tuple(
         np.append(np.zeros(length - 1), r) for r, length in zip(rewards_N, lengths_N, strict=True)
     )
@@ -278,26 +281,25 @@ def _estimated(inputs: Inputs) -> list[str]:
         rewards_NT=rewards_NT,
         task_rewards_N=rewards_N,
         task_rewards_NT=rewards_NT,
-        groups_N=np.repeat([0, 1], size),
+        groups_N=np.repeat(np.arange(groups), size),
         lengths_N=lengths_N,
         values_NT=tuple(np.zeros(length) for length in lengths_N),
-        greedy_rewards_N=np.repeat(0.5, 2 * size),
+        greedy_rewards_N=np.repeat(0.5, groups * size),
     )
     try:
         with np.errstate(all="ignore"):
             given = inputs.estimate(made_up)
+            if "values" in inputs.estimate.needs:
+                inputs.estimate.targets(made_up)
     except ValueError as error:
         raise ConfigError(f"objective.advantage, tried on made-up rewards: {error}") from error
-    shown = [
-        "  ".join(f"{advantages_T.mean():.3g}" for advantages_T in given[i : i + min(size, 4)])
-        for i in (0, size)
-    ]
-    rest = " ..." if size > 4 else ""
-    return [
-        _line("advantage", f"{inputs.estimate.name}, of made-up rewards:"),
-        _line("", f"0  1  0  1{rest} give {shown[0]}{rest}" if size >= 4 else f"0 and 1 give {shown[0]}"),
-        _line("", f"equal ones give {shown[1]}{rest}"),
-    ]
+    most, rest = min(size, 4), " ..." if size > 4 else ""
+    lines = [_line("advantage", f"{inputs.estimate.name}, of made-up rewards:")]
+    for start in (0, size):
+        rewards = "  ".join(f"{r:g}" for r in rewards_N[start : start + most])
+        advantages = "  ".join(f"{advantages_T.mean():.3g}" for advantages_T in given[start : start + most])
+        lines.append(_line("", f"a group of {rewards}{rest} gets {advantages}{rest}"))
+    return lines
 
 
 def _silent(inputs: Inputs, row: Row, verdicts: list[Verdict]) -> list[str]:
@@ -316,9 +318,9 @@ def _silent(inputs: Inputs, row: Row, verdicts: list[Verdict]) -> list[str]:
 
 
 def _out_of_reach(passes: float, row: Row, verdicts: list[Verdict]) -> list[str]:
-    """A response that is paid most of what passes, and not all, as where a penalty is taken off the full reward."""
-    best = max((verdict.reward for verdict in verdicts if verdict.reward is not None), default=0.0)
-    if not passes / 2 <= best < passes:
+    """A response that is paid most of what passes, and not all, since a penalty is taken off."""
+    best, taken = verdicts[0].reward, min(verdicts[0].terms.values(), default=0.0)
+    if best is None or taken >= 0 or not passes / 2 <= best < passes:
         return []
     return [
         f"the made-up answer to {row.place} gets {best:g}, but only {passes:g} or more passes (evaluate.pass_reward), "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from groupwise.records.rollout_file import read_rollouts
 from groupwise.records.run_folder import RunFolder, read_manifest
 from groupwise.registry import file_of
 from groupwise.rewards import Rewards, build
+from groupwise.rewards.completions import text_of
 from groupwise.rewards.examine import Asked, Item, Measured, measure
 from groupwise.rewards.findings import Finding, findings
 from groupwise.rewards.made_up import Case
@@ -109,13 +111,21 @@ def check_reward(
         if source.data is not None and len(loaded.config.rewards) == 1:
             check_needs(rewards, [row.columns for row in read], source.data, source.columns)
         rewards.check_rows([(row.place, row.columns) for row in read], data)
-        asked = [str(row.columns[loaded.config.prompts.columns.prompt]) for row in read]
+        asked = [text_of(row.columns[loaded.config.prompts.columns.prompt]) for row in read]
         column = (
             answer if answer is not None else _answer_column(rewards, [row.columns for row in read], asked)
         )
         cases = _cases(read, loaded.config, column if has_answers else None)
     if answer is not None:
         _check_answers(cases, answer, data)
+    filled = next(
+        (name for case in cases for name in case.columns if form and f"{{{name}}}" in form), "answer"
+    )
+    if filled != "answer":
+        raise ConfigError(
+            f"--form {form!r} names the column {filled!r}, but {{answer}} alone is filled in; put the right answer as "
+            "it is written out into a column of its own, and name that with --answer"
+        )
     sampled = _items(groups, len(cases))
     if source.model is not None:
         more, seconds = _sample(loaded, source.model, source.data, rows, len(cases) + len(groups))
@@ -226,19 +236,18 @@ def _answer_column(rewards: Rewards, rows: Sequence[Mapping[str, Any]], asked: S
     # A list that is called otherwise is more likely one of tests or of words to mention.
     others = [name for name in needed if not any(isinstance(row.get(name), list | tuple) for row in rows)]
     # What the question says is more likely its subject than its answer.
-    others.sort(
-        key=lambda name: sum(
-            _said_in(text, _answer(row, name)) for row, text in zip(rows, asked, strict=True)
-        )
-    )
+    others.sort(key=lambda name: _said_share(rows, asked, name))
     for column in (*usual, *others):
         if any(_answer(row, column) is not None for row in rows):
             return column
     return None
 
 
-def _said_in(text: str, answer: str | None) -> bool:
-    return answer is not None and answer.lower() in text.lower()
+def _said_share(rows: Sequence[Mapping[str, Any]], asked: Sequence[str], column: str) -> float:
+    """The share of rows whose question has the column's value as words of it, of those with a value."""
+    there = [(said, text) for row, text in zip(rows, asked, strict=True) if (said := _answer(row, column))]
+    hits = sum(bool(re.search(rf"(?<!\w){re.escape(said)}(?!\w)", text, re.I)) for said, text in there)
+    return hits / len(there) if there else 1.0
 
 
 def _answer(row: Mapping[str, Any], column: str | None) -> str | None:

@@ -180,7 +180,7 @@ class Comparison:
         """What the numbers say and what they do not."""
         said = [
             f"Brackets are {LEVEL:.0%} intervals over seeds: of the last value and the area by bootstrap, which for "
-            "few seeds is their range; of the difference by Student's t on pairs of runs with the same seed."
+            "up to 3 seeds is their range; of the difference by Student's t on pairs of runs with the same seed."
         ]
         compared = [name for name in self.outcomes if name != BASE and self.difference(name) is not None]
         said += [self._verdict(name) for name in compared]

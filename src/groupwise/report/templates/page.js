@@ -35,7 +35,7 @@ function tiles(run) {
   const there = entries.filter((e) => e[1] !== null && e[1] !== undefined);
   const notes = [];
   if (there.some((e) => String(e[1]).includes("\u2192"))) notes.push("An arrow leads from the mean of the first 5 measurements to that of the last 5; of fewer than 10, from the first to the last.");
-  if (run.of && run.step < run.of) notes.push(`${run.step} of ${run.of} steps were finished when this page was made. If the run was stopped, groupwise train --resume with its folder goes on.`);
+  if (run.of && run.step < run.of) notes.push(`${run.step} of ${run.of} steps were finished when this page was made. ${run.goes_on}`);
   return el("div", {}, el("ul", { class: "tiles" }, there.map(([name, value]) =>
     el("li", {}, el("b", {}, el("bdi", {}, value)), el("span", {}, name)))),
   notes.map((note) => el("p", { class: "small faint" }, note)));
@@ -81,7 +81,7 @@ function drawFindings() {
     const both = [...findings.map((f) => [f.begins, one(f)]), ...events.map((e) => [e.step, event(e)])].sort((a, b) => a[0] - b[0]);
     const nothing = run.nothing_learned ? el("article", { class: "finding warning" },
       el("p", {}, el("span", { class: "badge warning" }, "learned"), ` ${run.nothing_learned}.`)) : null;
-    return el("div", {}, nothing, both.length || nothing ? both.map((b) => b[1]) : el("p", {}, run.too_few ? `Nothing was found, but ${run.step} steps are too few for most checks to say anything.` : "Nothing was found while the run was watched."),
+    return el("div", {}, nothing, both.length || nothing ? both.map((b) => b[1]) : el("p", {}, run.too_few ? `Nothing was found, but few steps are finished (${run.step}): too few for most checks to say anything.` : "Nothing was found while the run was watched."),
       more[0] + more[1] ? el("p", { class: "faint" }, `${more[0]} more findings and ${more[1]} more events are in health.jsonl.`) : null);
   }));
 }
