@@ -90,8 +90,6 @@ def check_reward(
     Raises:
         GroupwiseError: one sentence naming the place and the remedy.
     """
-    if form is not None and "{answer}" not in form:
-        raise ConfigError(f"--form {form!r} does not say where the answer goes; write {{answer}} there")
     loaded, run = _open(source)
     rewards = build(loaded.config.rewards, base=loaded.base)
     groups = [] if run is None else _groups_of(run, rows)
@@ -100,32 +98,21 @@ def check_reward(
         chosen, data = _once(prompts), f"the prompts of {run}"
         there = len(chosen)
         rewards.check_rows([(prompt.id, prompt.columns) for prompt in chosen], data)
-        column = (
-            answer
-            if answer is not None
-            else _answer_column(rewards, [p.columns for p in chosen], [p.text for p in chosen])
-        )
+        said = [(prompt.columns, prompt.text) for prompt in chosen]
+        column = answer if answer is not None else _answer_column(rewards, said)
         cases = [_case_of(prompt, column if has_answers else None) for prompt in chosen]
     else:
         read, data, there = _rows(loaded, source.data, rows)
         if source.data is not None and len(loaded.config.rewards) == 1:
             check_needs(rewards, [row.columns for row in read], source.data, source.columns)
         rewards.check_rows([(row.place, row.columns) for row in read], data)
-        asked = [text_of(row.columns[loaded.config.prompts.columns.prompt]) for row in read]
-        column = (
-            answer if answer is not None else _answer_column(rewards, [row.columns for row in read], asked)
-        )
+        said = [(row.columns, text_of(row.columns[loaded.config.prompts.columns.prompt])) for row in read]
+        column = answer if answer is not None else _answer_column(rewards, said)
         cases = _cases(read, loaded.config, column if has_answers else None)
     if answer is not None:
         _check_answers(cases, answer, data)
-    filled = next(
-        (name for case in cases for name in case.columns if form and f"{{{name}}}" in form), "answer"
-    )
-    if filled != "answer":
-        raise ConfigError(
-            f"--form {form!r} names the column {filled!r}, but {{answer}} alone is filled in; put the right answer as "
-            "it is written out into a column of its own, and name that with --answer"
-        )
+    if form is not None:
+        _check_form(form, cases)
     sampled = _items(groups, len(cases))
     if source.model is not None:
         more, seconds = _sample(loaded, source.model, source.data, rows, len(cases) + len(groups))
@@ -229,8 +216,14 @@ def _once(prompts: Sequence[Prompt]) -> list[Prompt]:
     return list({prompt.id: prompt for prompt in prompts}.values())
 
 
-def _answer_column(rewards: Rewards, rows: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> str | None:
-    """What the rewards need and is usually an answer, then what is usually one, then what the rewards need."""
+def _answer_column(rewards: Rewards, said: Sequence[tuple[Mapping[str, Any], str]]) -> str | None:
+    """What the rewards need and is usually an answer, then what is usually one, then what the rewards need.
+
+    Args:
+        rewards: all of them.
+        said: the columns of each row, and its question as text.
+    """
+    rows, asked = [columns for columns, _ in said], [text for _, text in said]
     needed = [column for columns in rewards.needs.values() for column in columns]
     usual = [*(name for name in _USUAL_ANSWERS if name in needed), *_USUAL_ANSWERS]
     # A list that is called otherwise is more likely one of tests or of words to mention.
@@ -258,6 +251,18 @@ def _answer(row: Mapping[str, Any], column: str | None) -> str | None:
     if isinstance(value, str):
         return value.strip() or None
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _check_form(form: str, cases: Sequence[Case]) -> None:
+    if "{answer}" not in form:
+        raise ConfigError(f"--form {form!r} does not say where the answer goes; write {{answer}} there")
+    others = (name for case in cases for name in case.columns if name != "answer" and f"{{{name}}}" in form)
+    other = next(others, None)
+    if other is not None:
+        raise ConfigError(
+            f"--form {form!r} names the column {other!r}, but {{answer}} alone is filled in; put the right answer as "
+            "it is written out into a column of its own, and name that with --answer"
+        )
 
 
 def _check_answers(cases: Sequence[Case], column: str, data: str) -> None:
