@@ -173,7 +173,7 @@ def probes(case: Case, form: str, others: Sequence[str]) -> list[Probe]:
             "other scripts, signs and accents",
             "Ответ 答え جواب é e\u0301 🙂👩\u200d🔬 \u200b\u202e ﷽ \ufffd",
         ),
-        _nothing("control", "control characters", "\x00\x1b[31m\x07\r\n\x7f"),
+        _nothing("control", "control characters", "\x00\x1b[m\x07\r\n\x7f"),
     ]
     if case.answer is None:
         return found
