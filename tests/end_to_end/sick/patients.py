@@ -335,7 +335,11 @@ SICK: tuple[Patient, ...] = (
         check="reward_hacking",
         within=30,
         rewards=((visible, 1.0), (right, 0.0)),
-        tree={"rollout": {"prompts_per_step": 12, "group_size": 4}, "objective": {"kl": {"beta": 0.0}}},
+        tree={
+            "rollout": {"prompts_per_step": 12, "group_size": 4},
+            "objective": {"kl": {"beta": 0.0}},
+            "training": {"learning_rate": 2e-3},
+        },
         knows=0.2,
     ),
     Patient(
@@ -485,7 +489,11 @@ HEALTHY: tuple[Patient, ...] = (
     Patient(name="rloo", tree={"objective": {"preset": "rloo", "kl": {"beta": 0.1}}}),
     Patient(name="gspo", tree={"objective": {"preset": "gspo", "kl": {"beta": 0.1}}}),
     Patient(name="reinforce++", tree={"objective": {"preset": "reinforce_plus_plus"}}),
-    Patient(name="two passes of two updates", tree={"training": {"updates_per_batch": 2, "mini_batches": 2}}),
+    Patient(
+        name="two passes of two updates",
+        # Four updates for each batch; at the whole learning rate the policy does run away on some processors.
+        tree={"training": {"updates_per_batch": 2, "mini_batches": 2, "learning_rate": 1.25e-4}},
+    ),
     Patient(name="LoRA", tree={"lora": {"rank": 8}, "training": {"learning_rate": 1e-3}}),
     Patient(name="larger groups", tree={"rollout": {"prompts_per_step": 4, "group_size": 16}}),
     Patient(name="ppo", tree={"objective": {"preset": "ppo"}, "critic": {"learning_rate": 1e-3}}),
