@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from groupwise.rewards.sandbox.cell import Cell, GoneError, LateError
 from groupwise.rewards.sandbox.isolation import Isolation
@@ -60,7 +61,7 @@ def measure_growth(
             `reference(*arguments)`, which gives the right result. `random` is seeded with the size.
         entry_point: the function.
         sizes: in rising order.
-        repeats: calls per size.
+        repeats: calls per size, each in a new process, so that nothing it kept from an earlier call helps it.
         limits: what it may use; `seconds` is for all calls together.
         isolation: how it is kept apart.
         python: the interpreter; None for the one that runs this, without site packages.
@@ -76,28 +77,45 @@ def measure_growth(
         processes=1,
         disk_mb=limits.disk_mb,
     )
-    secret = secrets.token_hex(16)
     job = {
         "role": "growth",
-        "secret": secret,
         "limits": limits.told(),
         "program": program,
         "workload": workload,
         "entry_point": entry_point,
         "sizes": list(sizes),
-        "repeats": repeats,
         "tolerance": tolerance,
     }
     pool = pool_for(isolation, python, limits.disk_mb)
+    deadline = time.monotonic() + limits.seconds
+    cheapest: dict[int, float] = {}
+    fault, finished = "", False
+    for _ in range(repeats):
+        with pool.cell(limits) as cell, pool.cell(limits) as judge:
+            taken, fault, done = _once(cell, judge, job, alone, deadline)
+        for size, seconds in taken.items():
+            cheapest[size] = min(seconds, cheapest.get(size, seconds))
+        finished |= done
+        if fault or not done:
+            break
+    return Growth(seconds=cheapest, exponent=exponent_of(cheapest), finished=finished, fault=fault)
+
+
+def _once(
+    cell: Cell, judge: Cell, job: dict[str, Any], alone: Limits, deadline: float
+) -> tuple[dict[int, float], str, bool]:
+    """Every size once, in a process that has seen no input yet: seconds by size, fault, and whether all were called.
+
+    All sizes lie in each round, so that a busy moment of the machine spoils one round and not one size.
+    """
+    secret = secrets.token_hex(16)
     link, their_link = socket.socketpair()
     marks, their_marks = socket.socketpair()
-    with link, their_link, marks, their_marks, pool.cell(limits) as cell, pool.cell(limits) as judge:
-        deadline = time.monotonic() + limits.seconds
+    with link, their_link, marks, their_marks:
         clock = _Clock(cell, marks)
-        fault, finished = "", False
         try:
             cell.send({"role": "program", "limits": alone.told()}, link)
-            judge.send(job, their_link, their_marks)
+            judge.send(job | {"secret": secret}, their_link, their_marks)
             link.close()
             their_link.close()
             while True:
@@ -105,17 +123,15 @@ def measure_growth(
                 if not (isinstance(said, tuple) and said[0] == secret):
                     raise GoneError
                 if said[1][0] == "done":
-                    fault, finished = said[1][1], True
-                    break
+                    return clock.taken(), said[1][1], True
                 clock.mark(*said[1][1:])
         except LateError:
             cell.kill()
             judge.kill()
+            return clock.taken(), "", False
         except (GoneError, OSError):
             judge.kill()
-            fault = cell.over or judge.over or "the program ended"
-        taken = clock.taken()
-        return Growth(seconds=taken, exponent=exponent_of(taken), finished=finished, fault=fault)
+            return clock.taken(), cell.over or judge.over or "the program ended", False
 
 
 class _Clock:
@@ -146,7 +162,7 @@ class _Clock:
             call = self._at["called"] - self._at["call"]
             around = self._at["fetched"] - self._at["begin"] - call
             call += max(0, around - _AROUND * self._echoed[size] - _AROUND_SPARE)
-            self._calls[size] = min(call, self._calls.get(size, call))
+            self._calls[size] = call
         self._marks.send(b".")
 
     def taken(self) -> dict[int, float]:

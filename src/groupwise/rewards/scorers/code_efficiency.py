@@ -56,7 +56,7 @@ def code_efficiency(
         sizes: in rising order, three or more.
         usual_exponent: for rows without one of their own: 1 for linear, 2 for quadratic.
         slack: what is added to the exponent before anything is taken off.
-        repeats: calls per size; the cheapest counts.
+        repeats: calls per size, each in a new process, so that nothing is kept between them; the cheapest counts.
         isolation: `bubblewrap`, or the weaker mode `restricted`.
         python: interpreter to run with; None for this one with the standard library alone.
         seconds: wall time for the tests, and again for all calls.

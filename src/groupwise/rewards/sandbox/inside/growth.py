@@ -22,7 +22,7 @@ def run(links: list[int], job: dict[str, Any], tell: Callable[[Any], None]) -> N
 
     Args:
         links: the socket to the program, and one on which the host answers each mark with a byte.
-        job: `program`, `workload`, `entry_point`, `sizes`, `repeats` and `tolerance`.
+        job: `program`, `workload`, `entry_point`, `sizes` and `tolerance`.
         tell: sends a message to the host: `("mark", what, size)`, then `("done", detail)`.
     """
     link, host = links
@@ -50,18 +50,18 @@ def _measure(peer: objects.Tests, job: dict[str, Any], mark: Callable[[str, int]
         mark("begin", size)
         peer.ask("echo", given)
         mark("echoed", size)
-    peer.ask("load", job["program"])
-    function = peer.name(job["entry_point"])
     for size in sizes:
-        for _ in range(job["repeats"]):
-            given = _arguments(names, size)
-            mark("begin", size)
-            peer.ask("keep", given)
-            mark("call", size)
-            peer.ask("run", function)
-            mark("called", size)
-            result = peer.ask("fetch")
-            mark("fetched", size)
+        # Anew for each size: what the program keeps of one call in its module must not answer the next.
+        peer.ask("load", job["program"])
+        function = peer.name(job["entry_point"])
+        given = _arguments(names, size)
+        mark("begin", size)
+        peer.ask("keep", given)
+        mark("call", size)
+        peer.ask("run", function)
+        mark("called", size)
+        result = peer.ask("fetch")
+        mark("fetched", size)
         if "reference" in names:
             right = names["reference"](*_arguments(names, size))
             if not equality.same(result, right, job["tolerance"]):
