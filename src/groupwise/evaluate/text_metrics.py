@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,9 @@ def overlap(groups: Sequence[Group], column: str) -> dict[str, float]:
     """BLEU over all responses together, and the means of ROUGE-1, ROUGE-2 and ROUGE-L (f1), each from 0 to 1.
 
     BLEU is a number of the whole corpus (Papineni et al. 2002), as sacrebleu's `corpus_bleu` gives it / 100; ROUGE is
-    a mean of single responses (Lin 2004), as rouge-score gives it without stemming. Of several references of a row
-    BLEU takes all together and ROUGE the best one.
+    a mean of single responses (Lin 2004), as rouge-score gives it without stemming; where a reference has no word of
+    a to z, of which alone rouge-score takes notice, the words of all are those of every script. Of several references
+    of a row BLEU takes all together and ROUGE the best one.
 
     Args:
         groups: responses, [P]; rows without a reference are left out.
@@ -50,8 +52,9 @@ def overlap(groups: Sequence[Group], column: str) -> dict[str, float]:
     count = max(map(len, references))
     columns = [[each[i] if i < len(each) else None for each in references] for i in range(count)]
     found = {"bleu": float(sacrebleu.corpus_bleu(said, columns, force=True).score) / 100}
+    latin = all(re.search("[a-zA-Z0-9]", text) for each in references for text in each)
     for kind in ("1", "2", "L"):
-        values = rouge(said, references, kind=kind)
+        values = rouge(said, references, kind=kind, words="ascii" if latin else "unicode")
         found[f"rouge_{kind.lower()}"] = float(np.mean([value for value in values if value is not None]))
     return found
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+"""Letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han."""
+
 
 def texts_in(value: Any, column: str = "reference") -> list[str]:
     """The references of one row: one text, or each of a list; none for None, and blank ones are left out.

@@ -28,7 +28,7 @@ def test_hand_worked() -> None:
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_the_numbers_are_sacrebleus(tokenize: str, lowercase: bool) -> None:
     metric = sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
-    expected = [metric.sentence_score(said, [REFERENCE]).score / 100 for said in SAID]
+    expected = [min(1.0, metric.sentence_score(said, [REFERENCE]).score / 100) for said in SAID]
     assert bleu(SAID, [REFERENCE] * 5, tokenize=tokenize, lowercase=lowercase) == expected  # type: ignore[arg-type]
 
 
@@ -44,3 +44,8 @@ def test_nothing_said_and_nothing_to_compare_with() -> None:
     assert bleu(["a", "a", "a"], [None, "", []]) == [None, None, None]
     with pytest.raises(TypeError, match="the reference column holds 3"):
         bleu(["a"], [3])
+
+
+def test_the_same_text_is_1_and_not_a_rounding_more() -> None:
+    # sacrebleu's 100 for two words is exp(log 100 + ...), 100.00000000000004.
+    assert bleu(["the cat", "日本語"], ["the cat", "日本語"]) == [1.0, 1.0]

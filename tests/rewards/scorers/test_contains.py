@@ -24,6 +24,10 @@ def test_what_plain_containment_paid_for_is_not_paid(said: str) -> None:
         ("un-beagle-like", "beagle", 0.0),  # another word
         ("Not a non-beagle", "beagle", 0.0),
         ("beagle - a hound", "beagle", 1.0),
+        ("It is written in C++.", "C", 0.0),
+        ("It is written in C#, as most are", "C", 0.0),
+        ("It is written in C++.", "C++", 1.0),
+        ("beagle+hound", "beagle", 1.0),
         ("It is a poodle or a beagle.", "beagle", 0.0),
         ("poodle/beagle", "beagle", 0.0),
         ("beagle | poodle", "beagle", 0.0),
@@ -85,6 +89,7 @@ def test_naming_another_choice_is_not_paid() -> None:
     said = ["a beagle", "no poodle, a beagle", "a poodle"]
     assert contains(said, ["beagle"] * 3, choices) == [1.0, 0.0, 0.0]
     assert contains(["a beagle"], ["beagle"], [None]) == [1.0]
+    assert contains(["C++"], ["C++"], [["C", "C++", "C#"]]) == [1.0]  # which holds no C
 
 
 def test_joiners_are_a_setting() -> None:

@@ -15,6 +15,8 @@ GOOD = "<think>because</think>\n<answer>4</answer>"
         ("<answer>4</answer><think>a</think>", 0.0),  # the other order
         ("<think></think><answer>4</answer>", 0.0),  # empty
         ("<think>a</think><answer> \n </answer>", 0.0),  # blank
+        ("<think>\u200b</think><answer>b</answer>", 0.0),  # it only looks like content to a program
+        ("<think>\U0001f914</think><answer>b</answer>", 1.0),
         (f"Sure! {GOOD}", 0.0),  # before
         ("<think>a</think> so <answer>4</answer>", 0.0),  # between
         (f"{GOOD} done", 0.0),  # after

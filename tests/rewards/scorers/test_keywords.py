@@ -14,6 +14,7 @@ from groupwise.rewards.scorers.keywords import keywords
         ("CAT, mat!", ["Cat", "MAT"], 1.0),
         ("new\n  york", ["New York"], 1.0),
         ("C++ and C", ["c++"], 1.0),
+        ("C++, C# and F#", ["c", "f"], 0.0),
         ("the cat", ["cat", "Cat", "dog"], 0.5),  # counted once: 1 of 2
         ("a beagle", "beagle", 1.0),
         ("", ["beagle"], 0.0),

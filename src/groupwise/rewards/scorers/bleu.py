@@ -56,5 +56,6 @@ def bleu(
         elif not said.strip():
             scores.append(0.0)
         else:
-            scores.append(float(metric.sentence_score(said, references).score) / 100)
+            # Rounding of its logarithms leaves 100.00000000000004 for the same text.
+            scores.append(min(1.0, float(metric.sentence_score(said, references).score) / 100))
     return scores

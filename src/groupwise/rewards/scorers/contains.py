@@ -10,17 +10,15 @@ from typing import Annotated, Any
 from annotated_types import Ge
 
 from groupwise.rewards.completions import text_of
-from groupwise.rewards.references import texts_in
+from groupwise.rewards.references import UNSPACED, texts_in
 
 FORMULA = (
     "1 if an answer stands between word borders beside at most {max_extra_words} words, and not in a list of "
     "alternatives, else 0"
 )
 
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-"""Letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han."""
-_LETTER = rf"[^\W{_UNSPACED}]"
-_LEFT, _RIGHT = rf"(?<!{_LETTER})(?<!\w-)", rf"(?!{_LETTER}|-\w)"
+_LETTER = rf"[^\W{UNSPACED}]"
+_LEFT, _RIGHT = rf"(?<!{_LETTER})(?<!\w-)", rf"(?!{_LETTER}|-\w|[+#]+(?!\w))"  # C is not C++
 _MINUS = "-\u2212\u2013"
 _LEFT_OF_FIGURE = rf"(?<!{_LETTER})(?<![{_MINUS}.])(?<![{_MINUS}][$€£¥])(?<!\d[,:'/+*^])"
 _RIGHT_OF_FIGURE = rf"(?!{_LETTER}|-\w|[.,:'/+*^{_MINUS}]\d)"
@@ -101,15 +99,15 @@ def _commits(
 
 
 def _words(text: str) -> int:
-    return len(re.sub(f"[{_UNSPACED}]", " x ", text).split())
+    return len(re.sub(f"[{UNSPACED}]", " x ", text).split())
 
 
 def _found(text: str, said: str) -> re.Match[str] | None:
     left = _LEFT_OF_FIGURE if text[0].isdigit() else _LEFT
     right = _RIGHT_OF_FIGURE if text[-1].isdigit() else _RIGHT
     if len(text) > 1:
-        left = "" if re.match(f"[{_UNSPACED}]", text[0]) else left
-        right = "" if re.match(f"[{_UNSPACED}]", text[-1]) else right
+        left = "" if re.match(f"[{UNSPACED}]", text[0]) else left
+        right = "" if re.match(f"[{UNSPACED}]", text[-1]) else right
     return re.search(left + re.escape(text) + right, said)
 
 

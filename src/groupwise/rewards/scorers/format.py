@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,6 +81,11 @@ def _in_blocks(text: str, names: Sequence[str]) -> bool:
             return False
         before, found, rest = rest.partition(opening)
         content, closed, rest = rest.partition(closing)
-        if before.strip() or not found or not closed or not content.strip():
+        if before.strip() or not found or not closed or not _visible(content):
             return False
     return not rest.strip()
+
+
+def _visible(text: str) -> bool:
+    """Some character that shows: neither white space nor one of Unicode's format characters, such as U+200B."""
+    return any(unicodedata.category(c) not in ("Cc", "Cf", "Zl", "Zp", "Zs") for c in text)

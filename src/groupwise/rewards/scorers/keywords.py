@@ -87,4 +87,5 @@ def _form(text: str) -> str:
 
 
 def _occurs(word: str, text: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+    # What follows may be part of the word: C is not C++ or C#.
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w|[+#]+(?!\w))", text) is not None

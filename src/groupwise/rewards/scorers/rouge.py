@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 from groupwise.rewards.completions import text_of
 from groupwise.rewards.libraries import library
-from groupwise.rewards.references import texts_in
+from groupwise.rewards.references import UNSPACED, texts_in
 
 FORMULA = "{measure} of ROUGE-{kind}: overlap of n-grams, or the longest common subsequence for L"
+
+_UNICODE = rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+"
 
 
 def rouge(
@@ -31,24 +33,31 @@ def rouge(
     do not make prohibitive.
 
     Edge cases: a row without a reference gives None; a completion without words scores 0. With several references
-    the best counts. `ascii` takes a to z and 0 to 9 for words and drops all else, as rouge-score does, so that texts
-    in other scripts always score 0: set `unicode` for these. Recall alone pays for saying everything; f1 does not.
+    the best counts. `ascii` takes a to z and 0 to 9 for words and drops all else, as rouge-score does; texts in other
+    scripts need `unicode`. Recall alone pays for saying everything; f1 does not.
 
     Args:
         completions: text or messages, [N].
         reference: a text, or a list of texts, [N].
         kind: 1 for single words, 2 for pairs, L for the longest common subsequence.
         measure: which of the three numbers.
-        words: runs of a-z and 0-9, or of letters and digits of every script; upper and lower case do not count.
+        words: runs of a-z and 0-9, or of letters and digits of every script, where each letter of scripts without
+            spaces (Chinese, Japanese, Thai, ...) is a word; upper and lower case do not count.
 
     Raises:
         ConfigError: rapidfuzz is not installed, where it is L.
         TypeError: a reference is neither text nor a list of texts.
+        ValueError: a reference has letters, of which `ascii` takes none, so that every completion would score 0.
     """
     common = _common_subsequence() if kind == "L" else None
     scores: list[float | None] = []
     for completion, row in zip(completions, reference, strict=True):
         said = _words(text_of(completion), words)
+        for text in texts_in(row):
+            if not _words(text, words) and _words(text, "unicode"):
+                raise ValueError(
+                    f"the reference {text!r:.60} has no word of a to z or 0 to 9; set words: unicode"
+                )
         found = [_measured(said, _words(text, words), kind, measure, common) for text in texts_in(row)]
         scores.append(max(found) if found else None)
     return scores
@@ -59,7 +68,7 @@ def _common_subsequence() -> Any:
 
 
 def _words(text: str, words: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+" if words == "ascii" else r"[^\W_]+", text.lower())
+    return re.findall(r"[a-z0-9]+" if words == "ascii" else _UNICODE, text.lower())
 
 
 def _measured(said: list[str], wanted: list[str], kind: str, measure: str, common: Any) -> float:
