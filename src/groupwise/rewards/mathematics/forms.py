@@ -25,6 +25,7 @@ def is_rounding(exact: Value, rounded: Value) -> bool:
     a, b = exact.node.value, rounded.node.value
     if a is None or b is None:
         return False
+    a *= (100 if rounded.percent else 1) / Fraction(100 if exact.percent else 1)  # to what its figures count
     places = 0
     while (b * 10**places).denominator != 1:
         places += 1

@@ -230,8 +230,9 @@ def _unwrapped(text: str) -> str:
         if end is None:
             break
         inside = text[match.end() : end]
-        if _PLAIN_INSIDE.fullmatch(inside) or inside.strip() in ("e", "i", "%", "$", ","):
-            pieces += [text[at : match.start()], " ", inside, " "]
+        if _PLAIN_INSIDE.fullmatch(inside) or inside.strip() in ("e", "i", "%", "$", ",", ":"):
+            room = "" if inside == ":" else " "  # `9\text{:}00` is one moment
+            pieces += [text[at : match.start()], room, inside, room]
             at = end + 1
     pieces.append(text[at:])
     return "".join(pieces)

@@ -204,10 +204,20 @@ def _relation(words: Sequence[Token]) -> Shape | None:
         return shape_of(parts[1])
     if any(not part for part in parts):
         raise UnreadableError("a side of it is missing")
+    if signs == ["="] and any(t.kind == "command" for t in parts[0]) and not _readable(parts[0]):
+        return shape_of(parts[1])  # `\angle ABC = 45^\circ` and `\lim_{x \to 0} f(x) = 3` name what is stated
     sides = tuple(shape_of(part) for part in parts)
     if signs == ["="] and isinstance(sides[0], Group):
         return sides[1]  # `(x, y) = (8, 5)` says the pair
     return Relation(sides, tuple(signs))
+
+
+def _readable(words: Sequence[Token]) -> bool:
+    try:
+        shape_of(words)
+    except UnreadableError:
+        return False
+    return True
 
 
 def _bracketed(words: Sequence[Token]) -> Shape | None:

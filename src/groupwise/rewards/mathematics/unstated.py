@@ -41,6 +41,13 @@ _LISTED_BEFORE = re.compile(
           | \s+[-+$]?\d[\d.]*\s+ ) [$*_]*$""",
     re.VERBOSE | re.IGNORECASE,
 )
+_ROUNDED = re.compile(
+    r"""(?<![\w.,/^])(?P<exact>[-+]?\$?(?:\d+/\d+|\d*√\d+|\d[\d,]*\.\d+%?|\d*π(?:/\d+)?))
+        \s*(?: ≈ | \(\s?(?:or|≈|which\ is)?\ ?(?:about|approximately|roughly|around)?
+          | ,?\s(?:or|which\ is)\s(?:about|approximately|roughly|around) )\s*$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""An exact value, and the words that announce its rounding: 5/36 ≈, 5/36 (about, 5/36, or about."""
 _LONE = re.compile(r"(?:[-*•]\s+|\d{1,2}[.)]\s+)?(?:[a-zA-Z]\s*=\s*)?[-+$]?[\d.,]*\d[.,;]?")
 """A line that is one number."""
 _CODE = re.compile(
@@ -136,6 +143,7 @@ def _bare(text: str, kind: str) -> str | None:
     )
     if kind == "value":
         text = re.sub(r"^(?:A:|\([a-h]\))\s+(?=\S)", "", text)
+    text = re.sub(r"^[\"'“‘«]([^\"'“”‘’«»]+)[\"'”’»]\.?$", r"\1", text)
     plain = math_as_text(text).strip().strip("*_` ")
     if not plain or plain.endswith("?"):
         return None
@@ -207,6 +215,8 @@ def _last_value(text: str, prompt: str | None) -> Found:
         start, where = number, "number"
         end = start + 1
         answer = leading_answer(line_at(text, start))
+        if (rounded := _ROUNDED.search(text, max(0, start - 60), start)) is not None:
+            start, answer = rounded.start("exact"), rf"{rounded['exact']} \approx {answer}"
     question = text.rfind("?")
     if question > end:
         raise UnreadableError("its last number stands in a question")
