@@ -66,6 +66,13 @@ class TestGrades:
         cases = [{"args": [3], "expected": 6}]
         assert grade(program, cases, entry_point="Solution.twice", isolation=isolation).outcome == "pass"
         assert grade(program, cases, entry_point="Solution.half", isolation=isolation).outcome == "error"
+        # As LeetCode's rows name it, and as LeetCode's own check(candidate) is given it.
+        check = f"def check(candidate):\n    assert candidate({cases[0]['args'][0]!r}) == {cases[0]['expected']!r}"
+        for name in ("twice", "Solution().twice"):
+            assert grade(program, cases, entry_point=name, isolation=isolation).outcome == "pass"
+            assert grade(program, check, entry_point=name, isolation=isolation).outcome == "pass"
+        missing = grade(program, cases, entry_point="half", isolation=isolation)
+        assert (missing.outcome, "the program has no 'half'" in missing.detail) == ("error", True)
 
     def test_tests_that_are_no_python(self, isolation: Any) -> None:
         given = grade(SQUARE, "assert sq(2 ==", isolation=isolation)

@@ -85,6 +85,9 @@ class TestMeasured:
         given = measure_growth("def f(a): return sorted(a)", WORK, "f", sizes=(10, 20), isolation=isolation)
         assert (given.finished, given.fault) == (True, "")
         assert list(given.seconds) == [10, 20]
+        method = "class Solution:\n    def f(self, a): return sorted(a)"
+        given = measure_growth(method, WORK, "f", sizes=(10, 20), isolation=isolation)
+        assert (given.finished, given.fault) == (True, "")
         assert all(0 < seconds < 1 for seconds in given.seconds.values())
 
     def test_wrong_at_a_size_that_the_tests_do_not_reach(self, isolation: Any) -> None:
@@ -120,7 +123,7 @@ class TestMeasured:
         )
         assert "BlockingIOError" in forks.fault or "PermissionError" in forks.fault
         missing = measure_growth("x = 1", WORK, "f", sizes=sizes, isolation=isolation)
-        assert "KeyError" in missing.fault
+        assert "the program has no 'f'" in missing.fault
 
     def test_what_is_not_done_in_time(self, isolation: Any) -> None:
         slow = "import time\ndef f(a):\n    time.sleep(len(a))\n    return sorted(a)"

@@ -59,7 +59,8 @@ def read_tests(tests: Any, entry_point: str | None = None) -> Tests:
 
     Python source, or a list of such lines; a list of `{"stdin": ..., "stdout": ...}`; a list of `{"args": [...],
     "expected": ...}` with the name under `function` or in `entry_point`, where `Class.method` stands for a method of an
-    object made without arguments. The lists may also be JSON in a text.
+    object made without arguments, and a name that the program has not for a method of its `Solution`. The lists may
+    also be JSON in a text.
 
     Raises:
         ValueError: it is none of these.

@@ -53,7 +53,7 @@ def _measure(peer: objects.Tests, job: dict[str, Any], mark: Callable[[str, int]
     for size in sizes:
         # Anew for each size: what the program keeps of one call in its module must not answer the next.
         peer.ask("load", job["program"])
-        function = peer.name(job["entry_point"])
+        function = tests.function_of(peer, job["entry_point"])
         given = _arguments(names, size)
         mark("begin", size)
         peer.ask("keep", given)

@@ -176,12 +176,9 @@ class Run:
 
         wanted = self.job["entry_point"]
         if wanted and "check" in called and "candidate" in _arguments(names.get("check")):
-            yield "check", lambda: names["check"](self._wanted(wanted)), False
+            yield "check", lambda: names["check"](function_of(self.peer, wanted)), False
         for label, run in runners.found(dict(names)):
             yield label, self._counted(run), True
-
-    def _wanted(self, name: str) -> Any:
-        return self.peer.name(name)
 
     def _counted(self, run: Callable[[], Any]) -> Callable[[], Any]:
         def counted() -> None:
@@ -203,18 +200,29 @@ class Run:
         def run() -> None:
             from . import equality
 
-            name, dot, method = case["function"].partition(".")
-            try:
-                function = self.peer.name(name)
-            except KeyError:
-                raise NameError(f"the program has no {name!r}") from None
-            if dot:  # a method of an object that is made for this case
-                function = getattr(function(), method)
-            given = function(*case["args"], **case["kwargs"])
+            given = function_of(self.peer, case["function"])(*case["args"], **case["kwargs"])
             if not equality.same(given, case["expected"], self.job["tolerance"]):
                 raise _FailedError(f"gave {short(given)}, not {short(case['expected'])}")
 
         return run
+
+
+def function_of(peer: objects.Tests, name: str) -> Any:
+    """What the tests are about: a function; `Class.method` or `Class().method`, of an object made now; or, as LeetCode
+    and those that took over its form have it, a method of `Solution` where the program has no such function.
+    """
+    first, dot, method = name.replace("()", "").partition(".")
+    try:
+        found = peer.name(first)
+        return getattr(found(), method) if dot else found
+    except KeyError:
+        pass
+    try:
+        if not dot:
+            return getattr(peer.name("Solution")(), first)
+    except (KeyError, AttributeError):
+        pass
+    raise NameError(f"the program has no {first!r}")
 
 
 def _prepare(tree: ast.Module) -> ast.Module:
