@@ -396,6 +396,54 @@ def test_the_boxes_say_what_they_are_and_how_a_run_goes_on(finished: Path, tmp_p
     quiet(tab)
 
 
+@pytest.mark.parametrize(
+    ("setting", "python", "said"),
+    [
+        (
+            "checkpoint.save=false",
+            False,
+            "It wrote no checkpoint (checkpoint.save is false), so it cannot be gone on with if it was stopped.",
+        ),
+        (
+            None,
+            True,
+            "If the run was stopped, groupwise.train(resume=...) with its folder, and what it was given, goes on.",
+        ),
+    ],
+)
+def test_how_a_run_without_checkpoints_and_one_from_python_go_on(
+    finished: Path, tmp_path: Path, tab: Tab, setting: str | None, python: bool, said: str
+) -> None:
+    run = tmp_path / "stopped"
+    shutil.copytree(finished, run)
+    config = run / "config.yaml"
+    text = config.read_text()
+    assert "steps: 6" in text
+    text = text.replace("steps: 6", "steps: 9")
+    config.write_text(text.replace("save: true", "save: false") if setting else text)
+    if python:
+        manifest = json.loads((run / "manifest.json").read_text())
+        (run / "manifest.json").write_text(json.dumps(manifest | {"python_rewards": ["mine"]}))
+    (run / "health.jsonl").unlink(missing_ok=True)
+    tab.open(write_report([run]).path)
+    assert tab.texts("#overview p")[1] == f"6 of 9 steps were finished when this page was made. {said}"
+    # Six steps are too few for most checks, and a page without findings does not call them sound.
+    assert tab.texts("#findings p") == [
+        "Nothing was found, but few steps are finished (6): too few for most checks to say anything."
+    ]
+    quiet(tab)
+
+
+def test_an_estimator_of_ones_own_has_its_name_in_a_box(tmp_path: Path, tab: Tab) -> None:
+    (tmp_path / "centred.py").write_text("def centred(rewards_G):\n    return rewards_G - rewards_G.mean()\n")
+    run = make_run(
+        tmp_path / "made", "training.steps=1", f"objective.advantage={tmp_path / 'centred.py'}:centred"
+    )
+    tab.open(write_report([run]).path)
+    assert "centredadvantage" in tab.texts("#overview li")
+    quiet(tab)
+
+
 def test_two_runs_side_by_side(finished: Path, tmp_path: Path, tab: Tab) -> None:
     other = tmp_path / "other"
     shutil.copytree(finished, other)
