@@ -1,9 +1,14 @@
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.config.rewards import GateConfig
 from groupwise.errors import RewardError
+from groupwise.objective.advantages.group_zscore import group_zscore
+from groupwise.objective.advantages.leave_one_out import leave_one_out
+from groupwise.objective.advantages.rank import rank
+from groupwise.objective.advantages.sign import sign
 from groupwise.records import Verdict
 from groupwise.rewards.combine import Part, combine
 from groupwise.rewards.normalise import Statistics
@@ -137,6 +142,30 @@ def test_the_total_is_the_sum_of_the_recorded_terms_in_order() -> None:
     for term in verdict.terms.values():
         total += term
     assert verdict.reward == total
+
+
+def test_terms_that_cancel_but_for_their_rounding_come_to_exactly_zero() -> None:
+    terms = [A, B, Term(label="c")]
+    for values in (
+        (0.1, 0.2, -0.3),
+        (0.7, 0.1, -0.8),
+        (0.699999988079071, 0.10000000149011612, -0.800000011920929),
+    ):
+        # 6e-17, -1e-16, and -2e-8 for the second in float32
+        assert values[0] + values[1] + values[2] != 0
+        assert one(terms, [Part(value=value) for value in values]).reward == 0.0
+    # A small reward stays, alone and beside large terms whose rounding cannot explain it: 1.000001 - 1
+    assert one([A], [Part(value=1e-12)]).reward == 1e-12
+    assert one([A, B], [Part(value=1.000001), Part(value=-1.0)]).reward == pytest.approx(1e-6, rel=1e-6)
+
+
+def test_what_cancels_is_no_better_than_nothing_by_any_estimator() -> None:
+    """Two answers worth 0, of which one adds up to 6e-17: ranks would be -0.5 and 0.5."""
+    parts = [[Part(value=v) for v in values] for values in ((0.1, 0.3), (0.2, 0.0), (-0.3, -0.3))]
+    verdicts = combine([A, B, Term(label="c")], parts, ["g", "g"]).verdicts
+    rewards_G = np.array([verdict.reward for verdict in verdicts])
+    for estimate in (rank, sign, group_zscore, leave_one_out):
+        assert estimate(rewards_G).tolist() == [0.0, 0.0]
 
 
 def test_normalised_rewards_of_unlike_scales_count_alike() -> None:

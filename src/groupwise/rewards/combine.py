@@ -14,6 +14,9 @@ from groupwise.rewards.dense import Dense
 from groupwise.rewards.normalise import Statistics
 from groupwise.rewards.term import Term
 
+_ROUNDING = 1e-7
+"""Of the sum of the sizes of the terms: what is left of it where they cancel, for values rounded to float32 (6e-8)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -127,11 +130,16 @@ def _closed(gate: GateConfig, value: float | None) -> bool:
 
 
 def _total(terms: dict[str, float]) -> float:
-    """Added in the order of the rewards, so that the sum is the same on every machine."""
-    total = 0.0
+    """Added in the order of the rewards, so that the sum is the same on every machine.
+
+    Terms that cancel but for their rounding come to exactly 0: 0.1 + 0.2 - 0.3 is 6e-17, which is beyond every relative
+    tolerance of 0 - 0 beside it, and estimators that go by the order alone would take it for a better answer.
+    """
+    total = size = 0.0
     for term in terms.values():
         total += term
-    return total
+        size += abs(term)
+    return 0.0 if abs(total) <= _ROUNDING * size < math.inf else total
 
 
 def _verdict(terms: Sequence[Term], parts: Sequence[Part], entered: dict[str, float], out: bool) -> Verdict:
