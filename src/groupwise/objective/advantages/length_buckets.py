@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ FORMULA = (
 def length_buckets(
     rewards_G: NDArray[np.float64],
     lengths_G: NDArray[np.int64],
+    task_rewards_G: NDArray[np.float64],
     *,
     of: str | Mapping[str, Any] = "group_zscore",
     factor: Annotated[float, Gt(1)] = 2.0,
@@ -37,11 +38,13 @@ def length_buckets(
     longer learned.
 
     Edge case: a rollout alone in its bucket gets what the estimator gives it in the whole group, so advantages need not
-    sum to 0. Rewards of the group that are all equal give exactly 0, and so do those of a bucket.
+    sum to 0. Rewards of the group that are all equal give exactly 0, and so do those of a bucket: with a KL penalty in
+    the reward, its task rewards, unless `of` keeps the unit of rewards.
 
     Args:
         rewards_G: shape [G], finite.
         lengths_G: trained tokens of each, shape [G].
+        task_rewards_G: the rewards without any penalty, shape [G]; the same where there is none.
         of: name of an estimator of rewards in a group, or a mapping with its `name` and settings.
         factor: of the lengths that share a bucket.
 
@@ -55,17 +58,21 @@ def length_buckets(
     estimate = _estimator(of)
     if zero_spread(rewards_G):
         return np.zeros_like(rewards_G)
-    advantages_G = np.array(estimate(rewards_G), dtype=np.float64)
+    task_rewards_G = np.asarray(task_rewards_G, dtype=np.float64)
+    # A bucket whose tasks tie differs by the penalty alone: scaled to unit spread, that would be noise.
+    penalised = not estimate.keeps_unit and not np.array_equal(task_rewards_G, rewards_G)
+    advantages_G = np.array(estimate.function(rewards_G), dtype=np.float64)
     # The last term keeps whole powers of the factor, whose logarithm is rounded, in the bucket that they begin.
     buckets_G = np.floor(np.log(np.maximum(lengths_G, 1)) / np.log(factor) + 1e-9)
     for bucket in np.unique(buckets_G):
         mine = buckets_G == bucket
         if mine.sum() > 1:
-            advantages_G[mine] = estimate(rewards_G[mine])
+            tied = penalised and zero_spread(task_rewards_G[mine])
+            advantages_G[mine] = 0.0 if tied else estimate.function(rewards_G[mine])
     return advantages_G
 
 
-def _estimator(of: str | Mapping[str, Any]) -> Callable[..., Any]:
+def _estimator(of: str | Mapping[str, Any]) -> Estimator:
     settings = {"name": of} if isinstance(of, str) else dict(of)
     name = str(settings.pop("name", ""))
     try:
@@ -74,4 +81,4 @@ def _estimator(of: str | Mapping[str, Any]) -> Callable[..., Any]:
         raise ValueError(f"of: {error}") from None
     if estimator.asks != ("rewards_G",):
         raise ValueError(f"of is {name}, which asks for more than the rewards of one group")
-    return estimator.function
+    return estimator
