@@ -6,6 +6,9 @@ into that message and exit code 2 (the user can mend it), without a traceback un
 
 from groupwise.secrets import without_secrets
 
+IN_WORKER = "in a worker process, "
+"""How a note begins that says where an interruption was raised that another process has sent."""
+
 
 class GroupwiseError(Exception):
     """Anything that the person who started the command can mend.

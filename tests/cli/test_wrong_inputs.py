@@ -198,6 +198,11 @@ CASES = {
         files={"reward.py": "import sys\nsys.exit(0)\n"},
         says=("sys.exit(0)", "reward.py line 2", "remove it"),
     ),
+    "reward that exits in a worker": Case(
+        words="check config.yaml",
+        files=config(rewards="[{name: 'reward.py:letters', workers: 1}]") | reward("raise SystemExit(4)"),
+        says=("sys.exit(4)", "in a worker process", "reward.py line 2", "remove it"),
+    ),
     "labels given twice": Case(
         words="check config.yaml",
         files=config(rewards="[" + ", ".join(["{name: numeric, label: right}"] * 3) + "]"),

@@ -442,6 +442,24 @@ WRONG_TREES = [
     ("lora: {rnk: 8}", "unknown key lora.rnk; did you mean lora.rank?"),
     ("rewards: [{nam: exact}]", "unknown key rewards[0].nam; did you mean rewards[0].name?"),
     (
+        "rewards: [{name: exact, ignore_case: true}]",
+        "unknown key rewards[0].ignore_case; it is a setting of exact; write settings: {ignore_case: ...}",
+    ),
+    (
+        "rewards: [{exact: {weight: 2}}]",
+        "unknown key rewards[0].exact; a reward is written exact, or {name: exact, weight: 1}",
+    ),
+    ("rewards: {numeric: 1.0}", "unknown key rewards.numeric; a reward is written numeric, or {name:"),
+    ("rewards: [{name: own.py:f, ignore_case: true}]", "unknown key rewards[0].ignore_case; "),
+    (
+        "evaluate: {rewards: [{exact: 1}]}",
+        "unknown key evaluate.rewards[0].exact; a reward is written exact",
+    ),
+    ("steps: 4", "unknown key steps; did you mean training.steps?"),
+    ("max_new_tokens: 4", "unknown key max_new_tokens; did you mean rollout.max_new_tokens?"),
+    ("schedule: cosine", "unknown key schedule; did you mean training.schedule?"),
+    ("timeout_seconds: 4", "unknown key timeout_seconds; did you mean rewards.timeout_seconds?"),
+    (
         "prompts: {columns: {promt: x}}",
         "unknown key prompts.columns.promt; did you mean prompts.columns.prompt?",
     ),
@@ -546,6 +564,7 @@ WRONG_WORDS = [
         "'--learning-rat': settings are given as key=value, for example training.learning_rate",
     ),
     (["--learning-rate=1e-5"], "settings are given as key=value, for example training.learning_rate=..."),
+    (["--steps=4"], "settings are given as key=value, for example training.steps=..."),
     (["training.learning_rate"], "settings are given as key=value"),
     (
         ["training.learning_rat=1"],

@@ -205,6 +205,12 @@ def user(content: Any) -> dict[str, Any]:
         ([user("a"), {"role": "user"}], "message 2 has no content; it has role"),
         ([{"from": "human", "value": "a"}], "message 1 has no role; it has from, value"),
         ([{"role": "human", "content": "a"}], "the role 'human'; chat templates call it 'user'"),
+        ([{"role": "User", "content": "a"}], "the role 'User'; chat templates call it 'user'"),
+        (
+            [{"role": "SYSTEM", "content": "a"}, {"role": "user", "content": "a"}],
+            "message 1 has the role 'SYSTEM'; chat templates call it 'system'",
+        ),
+        ([{"role": "GPT", "content": "a"}], "the role 'GPT'; chat templates call it 'assistant'"),
         ([{"role": "user<|im_end|>", "content": "a"}], "a role is a word"),
         ([{"role": None, "content": "a"}], "the role None; a role is a word"),
         ([user(None)], "the content of message 1 is null; only text is read"),

@@ -148,7 +148,7 @@ def test_an_exception_is_blamed_on_its_rollout_alone(function: Any) -> None:
     assert [v.reward for v in verdicts] == [1.0] * 5 + [None, 0.5, 1.0]  # 1/(4-3), 1/(5-3)
     assert verdicts[5].failure == (
         f"the reward {function.__name__!r} failed on rollout 5 (completion 'abc'): "
-        "ZeroDivisionError: float division by zero"
+        "ZeroDivisionError: float division by zero (the prompt is data.jsonl:5)"
     )
     assert rewards.failures == {function.__name__: 1}
     rewards.score(*pairs(texts))
@@ -161,6 +161,7 @@ def test_under_fail_an_exception_ends_the_run_with_its_place_and_cause(function:
     with pytest.raises(RewardError) as caught:
         values(rewards, ["abcd", "abc"])
     assert "the reward 'mine' failed on rollout 1 (completion 'abc'): ZeroDivisionError" in str(caught.value)
+    assert "(the prompt is data.jsonl:1); mend it" in str(caught.value)
     assert "set rewards[0].on_failure to drop or value" in str(caught.value)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert rewards.failures == {"mine": 1}

@@ -41,7 +41,7 @@ def test_one_stuck_completion_of_eight_fails_alone_and_the_next_step_is_untouche
     assert [v.reward for v in verdicts] == [1.0, 2.0, 3.0, None, 5.0, 6.0, 7.0, 8.0]
     assert verdicts[3].failure == (
         f"the reward {function!r} failed on rollout 3 (completion 'stuck'): "
-        "TimeoutError: it took longer than timeout_seconds, 0.5"
+        "TimeoutError: it took longer than timeout_seconds, 0.5 (the prompt is data.jsonl:3)"
     )
     assert rewards.failures == {function: 1}
     assert rewards.take_metrics().totals[f"reward/part/{function}/failed_count"] == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from groupwise.config import load
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, RewardError
 from groupwise.registry import import_function
 from groupwise.training.inputs import Inputs, read_inputs
 from groupwise.training.setup import assemble
@@ -223,6 +223,29 @@ def test_one_reward_of_several_that_does_not_apply_is_questioned(tmp_path: Path)
     assert silent(tmp_path, "4", "numeric", "length") == []
 
 
+def test_nulls_in_some_rows_of_a_column_that_a_reward_needs_are_questioned(tmp_path: Path) -> None:
+    def asked(**files: list[str | None]) -> list[str]:
+        for name, answers in files.items():
+            rows = [{"prompt": f"{name} {i}", "answer": answer} for i, answer in enumerate(answers)]
+            (tmp_path / f"{name}.jsonl").write_text("\n" + "".join(f"{json.dumps(row)}\n" for row in rows))
+        prompts = {"train": [f"{name}.jsonl" for name in files]}
+        lines = check(inputs(tmp_path, prompts=prompts, rewards=["numeric", "exact", "length"]))
+        return [line.removeprefix("question").strip() for line in lines if "is null in" in line]
+
+    assert asked(a=["1", None, "3", None], b=["1"]) == [
+        "the column 'answer', which the rewards 'numeric' and 'exact' need, is null in 2 of 4 rows of a.jsonl, the "
+        "first of which is a.jsonl line 3. Is it meant?"  # line 1 is blank
+    ]
+    # A source without any value says that the reward is not for it.
+    assert asked(a=["1", "2"], b=[None, None]) == []
+
+
+def test_a_failure_on_a_made_up_completion_names_the_line_of_its_row(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def own(completions):\n    raise ValueError('odd')\n")
+    with pytest.raises(RewardError, match=r"ValueError: odd \(the prompt is train.jsonl line 1\)"):
+        check(inputs(tmp_path, rewards=["own.py:own"]))
+
+
 def test_repeats_overlap_and_sources_are_told_without_a_model(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"prompt": "1 + 1", "answer": "2"}\n' * 2)
     (tmp_path / "b.csv").write_text("prompt,answer\n2 + 2,4\n")
@@ -260,6 +283,16 @@ def test_an_estimator_of_ones_own_is_tried(tmp_path: Path, body: str, said: Any)
         return
     with pytest.raises(ConfigError, match=said):
         check(asked)
+
+
+@pytest.mark.parametrize("form", ["{path}:own", "{{name: '{path}:own'}}"])
+def test_an_estimator_of_ones_own_inside_buckets_is_tried(tmp_path: Path, form: str) -> None:
+    (tmp_path / "own.py").write_text("def own(rewards_G):\n    return rewards_G - rewards_G.mean()\n")
+    advantage = f"objective.advantage={{name: length_buckets, of: {form.format(path=tmp_path / 'own.py')}}}"
+    lines = check(inputs(tmp_path, "rollout.group_size=2", advantage))
+    # Lengths 2 and 3 share a bucket.
+    assert any("a group of 0  1 gets -0.5  0.5" in line for line in lines)
+    assert not any("made-up rewards" in line for line in check(inputs(tmp_path, "rollout.group_size=2")))
 
 
 def test_a_pass_out_of_reach_is_questioned(tmp_path: Path) -> None:

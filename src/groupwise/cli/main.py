@@ -33,7 +33,7 @@ from groupwise.cli.score import score
 from groupwise.cli.smoke import smoke
 from groupwise.cli.stopped import Stopped
 from groupwise.cli.train import train
-from groupwise.errors import GroupwiseError, raised
+from groupwise.errors import IN_WORKER, GroupwiseError, raised
 from groupwise.registry import nearest
 from groupwise.secrets import without_secrets
 
@@ -245,7 +245,13 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _blame(error: BaseException) -> str:
-    """Whose code raised: the innermost frame that is neither Python's nor a library's decides."""
+    """Whose code raised: the innermost frame that is neither Python's nor a library's decides.
+
+    A reward in a worker process has left its frames there, and says in a note where it was.
+    """
+    for note in getattr(error, "__notes__", ()):
+        if note.startswith(IN_WORKER):
+            return str(note)
     ours = Path(__file__).parents[1]
     libraries = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platlib", "purelib")}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

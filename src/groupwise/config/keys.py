@@ -10,8 +10,17 @@ from pydantic import BaseModel
 from groupwise.config.choice import Choice
 from groupwise.config.run import RunConfig
 
-_LESS_LIKELY = ("critic.", "prompts.train.", "prompts.held_out.")
-"""Sections whose keys a bare word means only where no other section has it."""
+_LESS_LIKELY = (
+    "critic.",
+    "prompts.train.",
+    "prompts.held_out.",
+    "prompts.columns.",
+    "prompts.curriculum.",
+    "rollout.temperature_schedule.",
+    "rollout.vllm.",
+    "rewards.schedule",
+)
+"""Sections (and a key) whose keys a bare word means only where no other section has it."""
 
 
 def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -52,6 +61,6 @@ def known_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[s
 
 
 def by_last_part() -> dict[str, str]:
-    """Last part of each key to the whole key; of several, the first, a source's or the critic's last."""
+    """Last part of each key to the whole key; of several, the first, the less likely ones last."""
     likely = sorted(known_keys(), key=lambda key: key.startswith(_LESS_LIKELY))
     return {key.rsplit(".", 1)[-1]: key for key in reversed(likely)}

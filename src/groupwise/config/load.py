@@ -18,6 +18,7 @@ from groupwise.config.choice import Choice, as_choice, plain_message
 from groupwise.config.foreign import OTHERS, hint_for, setting_for
 from groupwise.config.keys import by_last_part, known_keys, leaves, section_of
 from groupwise.config.prompts import as_sources
+from groupwise.config.rewards import SCORERS, ScorerConfig
 from groupwise.config.run import RunConfig
 from groupwise.errors import ConfigError
 from groupwise.secrets import secret_in
@@ -264,7 +265,9 @@ def _refuse_unknown_keys(tree: Any, section: type[BaseModel], place: str, prefix
         return
     for key, value in tree.items():
         if key not in section.model_fields:
-            raise ConfigError(f"{place}: unknown key {prefix}{key}; {_remedy(str(key), section, prefix)}")
+            remedy = _of_scorer(str(key), tree) if issubclass(section, ScorerConfig) else None
+            remedy = remedy or _remedy(str(key), section, prefix)
+            raise ConfigError(f"{place}: unknown key {prefix}{key}; {remedy}")
         inner = section_of(section.model_fields[key].annotation)
         if inner is not None and inner is not Choice:
             default = section.model_fields[key].default
@@ -277,6 +280,16 @@ def _refuse_unknown_keys(tree: Any, section: type[BaseModel], place: str, prefix
             if listed and isinstance(value, Mapping) and _numbers(value):
                 value = list(value.values())
             _refuse_unknown_keys(value, inner, place, f"{prefix}{key}.")
+
+
+def _of_scorer(key: str, entry: Mapping[str, Any]) -> str | None:
+    """What to do about a key of a reward's entry that is a scorer's name or one of its settings; None for another."""
+    if key in registry.names(SCORERS):
+        return f"a reward is written {key}, or {{name: {key}, weight: 1}}"
+    name = entry.get("name")
+    if name in registry.names(SCORERS) and key in registry.settings(registry.find(SCORERS, name)):
+        return f"it is a setting of {name}; write settings: {{{key}: ...}}"
+    return None
 
 
 def _remedy(key: str, section: type[BaseModel], prefix: str) -> str:

@@ -109,6 +109,7 @@ def _passed(
             stop_reasons=None,
             columns={name: [p.columns.get(name) for p in prompts] for name in names},
             group_ids=[prompt.id for prompt in prompts],
+            places=[prompt.id for prompt in prompts],
         )
     )
     return [float(passes(verdict, pass_reward)) for verdict in verdicts]

@@ -24,6 +24,7 @@ ENDINGS = ", ".join(FILE_ENDINGS)
 _TEXTS = " (in .csv and .tsv every value is text: take .jsonl or .parquet)"
 _USUAL_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "input", "messages", "text")
 _PAIR = ("user", "assistant")
+_ROLES = ("system", "developer", "user", "assistant", "tool")
 _OTHER_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 
 
@@ -376,8 +377,9 @@ def _messages_complaint(messages: Sequence[Any]) -> str | None:
             if key not in message:
                 return f"message {number} has no {key}; it has {', '.join(map(str, message)) or 'nothing'}"
         role, content = message["role"], message["content"]
-        if role in _OTHER_ROLES:
-            return f"message {number} has the role {role!r}; chat templates call it {_OTHER_ROLES[role]!r}"
+        usual = _usual_role(role)
+        if usual != role:
+            return f"message {number} has the role {role!r}; chat templates call it {usual!r}"
         if not isinstance(role, str) or re.fullmatch(r"[A-Za-z][\w-]*", role, re.ASCII) is None:
             return (
                 f"message {number} has the role {role!r}; a role is a word such as system, user or assistant"
@@ -394,6 +396,12 @@ def _messages_complaint(messages: Sequence[Any]) -> str | None:
     if not last["content"].strip():
         return "the last user turn is empty"
     return None
+
+
+def _usual_role(role: Any) -> Any:
+    """What chat templates call a role, as in user for human or User; anything else as it is."""
+    small = role.strip().lower() if isinstance(role, str) else ""
+    return _OTHER_ROLES.get(small, small if small in _ROLES else role)
 
 
 def _system_complaint(row: Row, config: PromptsConfig) -> str | None:

@@ -34,6 +34,8 @@ class Batch:
     """Per data column, one value per rollout."""
     group_ids: Sequence[str] | None = None
     """One text per rollout, equal for those of a group; None where equal prompts make a group."""
+    places: Sequence[str] | None = None
+    """Where the row of each prompt is found, for messages: its id, or file and line; None where that is not known."""
 
     def groups(self) -> list[str]:
         """`group_ids`, or what they are by equal prompts."""

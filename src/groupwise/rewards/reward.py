@@ -160,6 +160,7 @@ class Rewards:
             stop_reasons=[r.stop_reason.value for r in rollouts],
             columns={name: [p.columns.get(name) for p in prompts] for name in names},
             group_ids=group_ids,
+            places=[p.id for p in prompts],
         )
         verdicts, parts = self._judged(batch, step=step, max_steps=max_steps, training=training)
         return [self._along(v, p, r, step) for v, p, r in zip(verdicts, parts, rollouts, strict=True)]
@@ -380,4 +381,5 @@ def _form_of(completion: Any, error: BaseException | None) -> str:
 
 def _sentence(function: RewardFunction, i: int, reason: str, batch: Batch) -> str:
     start = text_of(batch.completions[i])[:80]
-    return f"the reward {function.label!r} failed on rollout {i} (completion {start!r}): {reason}"
+    prompt = "" if batch.places is None else f" (the prompt is {batch.places[i]})"
+    return f"the reward {function.label!r} failed on rollout {i} (completion {start!r}): {reason}{prompt}"

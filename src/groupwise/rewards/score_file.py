@@ -57,6 +57,7 @@ def score_rows(
         completion_ids=_all_or_none(rows, "completion_ids", place),
         stop_reasons=_all_or_none(rows, "stop_reason", place),
         columns={name: [row.get(name) for row in rows] for name in names},
+        places=[f"{place} row {number}" for number in range(1, len(rows) + 1)],
     )
     return rewards.score_batch(batch)
 

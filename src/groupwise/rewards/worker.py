@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise import registry
+from groupwise.errors import IN_WORKER
 from groupwise.rewards.calling import Outcome, call_all, make_call
 
 
@@ -120,7 +121,10 @@ def _answer(function: Callable[..., Any], request: Request) -> bytes:
         calls = [make_call(function, arguments) for arguments in request.arguments]
         outcomes = call_all(calls, timeout_seconds=request.timeout_seconds)
     except BaseException as error:
-        return pickle.dumps(Reply(interruption=error if type(error) in _PLAIN else KeyboardInterrupt()))
+        plain = error if type(error) in _PLAIN else KeyboardInterrupt()
+        frame = traceback.extract_tb(error.__traceback__)[-1]  # tracebacks stay behind when an error is sent
+        plain.add_note(f"{IN_WORKER}{frame.filename} line {frame.lineno}")
+        return pickle.dumps(Reply(interruption=plain))
     return pickle.dumps(Reply(outcomes=[_sendable(outcome) for outcome in outcomes]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from groupwise.prompts.load import Row
 from groupwise.records import Verdict
 from groupwise.records.run_folder import refuse
 from groupwise.rewards.reward import Batch
-from groupwise.training.inputs import Inputs
+from groupwise.training.inputs import Inputs, by_source
 from groupwise.training.ordering import order_of, steps_of
 from groupwise.workbench.preferences import PreferenceInputs
 
@@ -53,7 +53,7 @@ def check(inputs: Inputs) -> list[str]:
     lines += [_line("", notice) for notice in inputs.notices]
     trial, asked = _trial(inputs)
     lines += [_line("rewards", _rewards(inputs)), *trial, *_estimated(inputs)]
-    return lines + _ending(inputs.loaded, asked)
+    return lines + _ending(inputs.loaded, [*asked, *_nulls(inputs)])
 
 
 def check_pairs(inputs: PreferenceInputs) -> list[str]:
@@ -265,7 +265,10 @@ def _trial(inputs: Inputs) -> tuple[list[str], list[str]]:
 def _estimated(inputs: Inputs) -> list[str]:
     """What an estimator of somebody's own says of made-up rewards: of a group where they differ, and one where not."""
     config = inputs.config
-    if ":" not in config.objective.advantage.name:
+    advantage = config.objective.advantage
+    inner = advantage.settings.get("of")
+    inner = inner.get("name", "") if isinstance(inner, Mapping) else inner
+    if ":" not in advantage.name and ":" not in str(inner):
         return []
     size, groups = config.rollout.group_size, max(2, config.rollout.prompts_per_step)
     # By token it may be that groups of equal rewards are left out before an estimator sees them.
@@ -317,6 +320,34 @@ def _silent(inputs: Inputs, row: Row, verdicts: list[Verdict]) -> list[str]:
     ]
 
 
+def _nulls(inputs: Inputs) -> list[str]:
+    """Columns that a reward needs and that some rows of a source hold null in, where others of it do not.
+
+    A source without a single value is meant: that is how rows say that a reward is not for them.
+    """
+    asked = []
+    for rows, rewards in ((inputs.train, inputs.rewards), (inputs.held_out, inputs.evaluation)):
+        readers: dict[str, list[str]] = {}
+        for label, needed in rewards.needs.items():
+            for column in needed:
+                readers.setdefault(column, []).append(repr(label))
+        for source, own in by_source(rows).items():
+            for column, labels in readers.items():
+                empty = [row for row in own if row.columns.get(column) is None]
+                if 0 < len(empty) < len(own):
+                    who = (
+                        f"reward {labels[0]} needs"
+                        if len(labels) == 1
+                        else f"rewards {' and '.join(labels)} need"
+                    )
+                    asked.append(
+                        f"the column {column!r}, which the {who}, is null in "
+                        f"{len(empty)} of {len(own)} rows of {source}, the first of which is {empty[0].place}. Is it "
+                        "meant?"
+                    )
+    return asked
+
+
 def _out_of_reach(passes: float, row: Row, verdicts: list[Verdict]) -> list[str]:
     """A response that is paid most of what passes, and not all, since a penalty is taken off."""
     best, taken = verdicts[0].reward, min(verdicts[0].terms.values(), default=0.0)
@@ -360,6 +391,7 @@ def score_texts(inputs: Inputs, row: Row, completions: list[str]) -> list[Verdic
             completion_ids=[list(text.encode()) for text in completions],
             stop_reasons=["stop"] * len(completions),
             columns={name: [value] * len(completions) for name, value in columns.items()},
+            places=[row.place] * len(completions),
         )
     )
 

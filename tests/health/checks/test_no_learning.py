@@ -1,6 +1,7 @@
 import pytest
 
 from groupwise.health.checks.no_learning import no_learning
+from groupwise.health.facts import Facts
 from tests.health.series import FACTS, ever, history, kinds, rising, wobble
 
 FLAT = {
@@ -31,6 +32,12 @@ def test_the_likeliest_cause_comes_first(sign: dict[str, float], cause: str) -> 
     found = no_learning(history(100, {**FLAT, **sign}), FACTS)
     assert kinds(found) == [(cause, "warning")]
     assert len(found[0].causes) == len(found[0].remedies) == 3
+
+
+def test_a_norm_that_is_not_logged_is_no_gradient_only_where_each_update_logs_it() -> None:
+    told = {name: value for name, value in FLAT.items() if name != "grad/norm"}
+    assert kinds(no_learning(history(100, told), FACTS)) == [("no_gradient", "warning")]
+    assert kinds(no_learning(history(100, told), Facts())) == [("reward", "warning")]
 
 
 def test_a_rise_of_a_quarter_of_the_std_is_learning() -> None:

@@ -30,6 +30,22 @@ def test_three_points_whose_noise_is_known_are_no_fall() -> None:
     assert reward_hacking(history(3, noisy), FACTS) == []
 
 
+def test_a_penalty_that_hardly_applies_is_no_part_given_up() -> None:
+    # The total rises by 0.6. The penalty triples from next to nothing: 0.004 is far from a quarter of that.
+    solved = {
+        "reward/mean": rising(0.2, 0.8, 50, 0.01),
+        "reward/part/answer/mean": rising(0.2, 0.8, 50, 0.01),
+    }
+    overlong = "reward/part/soft_overlong/mean"
+    assert ever(reward_hacking, 50, {**solved, overlong: rising(-0.002, -0.006, 50, 0.0001)}) == []
+    # From -0.1 to -0.3 is a third of the rise: the penalty is paid for what is gained.
+    paid = history(50, {**solved, overlong: rising(-0.1, -0.3, 50, 0.001)})
+    assert kinds(reward_hacking(paid, FACTS)) == [("parts:soft_overlong", "warning")]
+    # A part that was there is given up whole, however little it was: 0.05 of 0.05.
+    gone = history(50, {**solved, overlong: rising(0.05, 0.0, 50, 0.0005)})
+    assert kinds(reward_hacking(gone, FACTS)) == [("parts:soft_overlong", "warning")]
+
+
 def held_out(values: Sequence[float], steps: int = 50) -> list[float | None]:
     """A value after every tenth step."""
     made: list[float | None] = [None] * steps

@@ -91,9 +91,11 @@ def _cause(history: History, facts: Facts, still_kl: float) -> tuple[str, str, f
         recent, ("grad/norm", "reward/zero_spread_fraction", "kl/beta", "kl/token_mean")
     )
     cut, gap = recent("length/truncated_fraction"), recent("sampler/gap_abs_mean")
+    # A run of ours logs the norm with every update; the log of another trainer may do without.
+    never = facts.rollouts is not None and not history.all("grad/norm")
     width = facts.clip_width if facts.clip_width is not None else 0.5
     for kind, found, name, value in (
-        ("no_gradient", norm == 0 or not history.all("grad/norm"), "grad/norm", norm),
+        ("no_gradient", norm == 0 or never, "grad/norm", norm),
         ("dead_groups", dead >= 0.7, "reward/zero_spread_fraction", dead),
         ("large_beta", beta > 0.1, "kl/beta", beta),
         ("low_rate", abs(kl) < still_kl, "kl/token_mean", kl),

@@ -31,30 +31,32 @@ def ratio_extremes(
             section 5.3) clips a hundred times as many tokens as GRPO at a width of 3e-4, and learns more.
         window: steps; extremes count when half of them have one, since single tokens may do anything.
 
-    Edge case: with one update per batch every ratio is 1, and there is no finding.
+    Edge case: with one update per batch every ratio is 1, and there is no finding. A log without ratios, such as TRL's,
+    is judged by what is clipped alone.
     """
-    if history.now("ratio/max") is None:
+    judged = ("ratio/max", "clip/low_fraction", "clip/high_fraction")
+    if all(history.now(name) is None for name in judged):
         return []
     largest, smallest = history.last("ratio/max", window), history.last("ratio/min", window)
     clamped = history.last("ratio/clamped_count", window)
-    clipped = history.last("clip/low_fraction", window).mean + history.last("clip/high_fraction", window).mean
-    evidence = {"ratio/max": max(largest.values), "clipped share": clipped, "clip_limit": clip_limit}
-    if smallest.values:
-        evidence["ratio/min"] = min(smallest.values)
-    extreme = sum(v > ratio_limit for v in largest.values) + sum(
-        0 <= v < 1 / ratio_limit for v in smallest.values
-    )
+    sides = [side for name in judged[1:] if len(side := history.last(name, window))]
+    clipped = sum(side.mean for side in sides)
+    evidence = {"clipped share": clipped, "clip_limit": clip_limit}
+    evidence |= {"ratio/max": max(largest.values)} if largest.values else {}
+    evidence |= {"ratio/min": min(smallest.values)} if smallest.values else {}
+    extreme = {s for s, v in zip(largest.steps, largest.values, strict=True) if v > ratio_limit}
+    extreme |= {s for s, v in zip(smallest.steps, smallest.values, strict=True) if v < 1 / ratio_limit}
     if sum(clamped.values) > 0:
         evidence["ratio/clamped_count"] = sum(clamped.values)
         kind, severity = "clamped", Severity.CRITICAL
         summary = (
             f"{sum(clamped.values):.0f} log-ratios were beyond +-20 and were clamped in {len(clamped)} steps"
         )
-    elif len(largest) == window and clipped > clip_limit:
+    elif max(map(len, sides), default=0) == window and clipped > clip_limit:
         meant = facts.clip_width is not None and facts.clip_width < narrow
         kind, severity = "clipped", Severity.INFO if meant else Severity.WARNING
         summary = f"{clipped:.0%} of the tokens are clipped"
-    elif len(largest) == window and extreme >= window / 2:
+    elif len(largest) == window and len(extreme) >= window / 2:
         kind, severity = "extreme", Severity.INFO
         summary = f"ratios reach {max(largest.values):.3g} and {evidence.get('ratio/min', 1.0):.2g}"
     else:
@@ -67,7 +69,7 @@ def ratio_extremes(
             check="ratio_extremes",
             kind=kind,
             severity=severity,
-            first_step=largest.steps[0],
+            first_step=min(series.steps[0] for series in (largest, clamped, *sides) if series.steps),
             last_step=history.step,
             summary=summary,
             evidence=evidence,

@@ -29,7 +29,8 @@ def reward_hacking(
         facts: of the run, for the rollouts that a mean is of.
         rise: of the reward over the window, as a share of where it began, that counts.
         fall: of pass@1, absolute, or of a watched reward, as a share of where it began, that counts.
-        part_fall: of a part of the reward, as a share of where it began, that counts; larger, since parts trade off.
+        part_fall: of a part of the reward, as a share of where it began, that counts; larger, since parts trade off. Of
+            a part that began at or below 0, a penalty, as a share of the total's rise where that is more.
         alike: a watched reward that stands counts only where its correlation with the total was at least this at first:
             only then did both measure the same.
         window: steps.
@@ -130,8 +131,16 @@ def _parts(
             | {"reward before": course.start, f"reward/part/{gaining}/mean": trends[gaining].end},
         )
         for label, own in trends.items()
-        if own.falls and -own.change >= fall * max(abs(own.start), 1e-9)
+        if own.falls and -own.change >= fall * _scale(own, course)
     ]
+
+
+def _scale(own: Trend, course: Trend) -> float:
+    """What the fall of a part is a share of: where it began; of a penalty, the rise of the total where that is more.
+
+    A penalty that hardly ever applies begins near 0, which is its best value, so that every fall is many times that.
+    """
+    return own.start if own.start > 0 else max(-own.start, course.change, 1e-9)
 
 
 def _errors(history: History, name: str, window: int, facts: Facts) -> list[float] | None:
