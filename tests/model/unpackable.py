@@ -63,6 +63,44 @@ UNPACKABLE = {
         "packed tokens change its log-probs by",
         {**_ATTENTION, "layer_types": ["conv", "full_attention"]},
     ),
+    # Its first layer is recurrent, so that its cache does not say how many tokens are in it.
+    "bamba": Unpackable(
+        "Bamba",
+        "packed tokens change its log-probs by",
+        {
+            **_ATTENTION,
+            "attn_layer_indices": [1],
+            "mamba_n_heads": 8,
+            "mamba_d_head": 8,
+            "mamba_d_state": 16,
+            "mamba_n_groups": 1,
+        },
+    ),
+    # Every layer holds keys and values and a recurrent state; transformers repeats the first alone.
+    "falcon_h1": Unpackable(
+        "FalconH1",
+        "packed tokens change its log-probs by",
+        {
+            **_ATTENTION,
+            "head_dim": 8,
+            "mamba_n_heads": 8,
+            "mamba_d_head": 8,
+            "mamba_d_ssm": 64,
+            "mamba_d_state": 16,
+            "mamba_n_groups": 1,
+        },
+    ),
+    "minimax": Unpackable(
+        "MiniMax",
+        "packed tokens",
+        {
+            **_ATTENTION,
+            "head_dim": 8,
+            "layer_types": ["linear_attention", "full_attention"],
+            "block_size": 4,
+            "num_local_experts": 4,
+        },
+    ),
     "mamba": Unpackable(
         "Mamba",
         "packed tokens",

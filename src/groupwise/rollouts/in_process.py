@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -207,27 +207,29 @@ class InProcessEngine:
         self, prompts: Sequence[Prompt], rows: Sequence[tuple[int, int]], responses: _Responses
     ) -> None:
         """For models that do not take packed tokens: one prompt at a time, so that nothing is ever padded."""
+        taken = _taken(self.policy.model)
         for p in dict.fromkeys(p for p, _ in rows):
             mine = np.array([i for i, (q, _) in enumerate(rows) if q == p])
             responses.stand_on(np.arange(len(mine)), mine)
             ids = torch.from_numpy(prompts[p].token_ids.astype(np.int64)).to(self.policy.device)[None]
             output = self._call(input_ids=ids, logits_to_keep=1)
             cache = _cache_of(output)
-            try:
-                cache.batch_repeat_interleave(len(mine))
-            except AttributeError:
-                # A recurrent state cannot be repeated, so every rollout computes the prompt.
+            if not _repeated(cache, len(mine)):  # then every rollout computes the prompt
                 output = self._call(input_ids=ids.expand(len(mine), -1), logits_to_keep=1)
                 cache = _cache_of(output)
             logits = output.logits[:, -1].float()
             logits = logits.expand(len(mine), -1).clone()
+            position_N1 = torch.full((len(mine), 1), ids.shape[1], device=self.policy.device)
             while responses.take(logits):
-                output = self._call(
-                    input_ids=responses.last_tokens[:, None].to(self.policy.device),
-                    **{_cache_name(self.policy.model): cache},
-                )
+                step = {"input_ids": responses.last_tokens[:, None].to(self.policy.device)}
+                if (
+                    "position_ids" in taken
+                ):  # said, since a cache that begins with a recurrent layer counts no tokens
+                    step["position_ids"] = position_N1
+                output = self._call(**step, **{_cache_name(taken): cache})
                 cache = _cache_of(output)
                 logits = output.logits[:, -1].float()
+                position_N1 = position_N1 + 1
 
     def _rollout(self, prompt: Prompt, group_index: int, responses: _Responses, row: int) -> Rollout:
         n = int(responses.length_N[row])
@@ -351,14 +353,32 @@ def _bytes_per_token(model: Any) -> int:
     return numbers * int(next(model.parameters()).element_size())
 
 
-def _cache_name(model: torch.nn.Module) -> str:
-    """The argument that takes the cache."""
+def _taken(model: torch.nn.Module) -> Collection[str]:
+    """The names of what the model's forward takes."""
     causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model  # type: ignore[operator]
-    parameters = inspect.signature(inspect.unwrap(type(causal).forward)).parameters
+    return inspect.signature(inspect.unwrap(type(causal).forward)).parameters
+
+
+def _cache_name(taken: Collection[str]) -> str:
+    """The argument that takes the cache."""
     for name in _CACHES:
-        if name in parameters:
+        if name in taken:
             return name
     raise EngineError(_NO_CACHE)
+
+
+def _repeated(cache: Any, count: int) -> bool:
+    """Repeat a cache of one row for so many, in place; False when it cannot be, as a recurrent state in it cannot.
+
+    Where layers hold such a state beside keys and values, transformers repeats these alone.
+    """
+    if any(hasattr(layer, "conv_states") for layer in getattr(cache, "layers", ())):
+        return False
+    try:
+        cache.batch_repeat_interleave(count)
+    except (AttributeError, IndexError):
+        return False
+    return True
 
 
 def _cache_of(output: Any) -> Any:
