@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Phi3Config, Phi3ForCausalLM
 
 from groupwise.config.model import LoraConfig, ModelConfig
 from groupwise.errors import ConfigError, ModelError
@@ -212,6 +213,36 @@ def test_a_context_that_is_not_stated(tmp_path: Path) -> None:
     assert _load(tmp_path / "model").context_tokens == 128
     write_tiny(tmp_path / "gpt2", architecture="gpt2", context_tokens=96)
     assert _load(tmp_path / "gpt2").context_tokens == 96
+
+
+def test_the_context_ends_where_rotary_positions_change_with_the_length(tmp_path: Path) -> None:
+    """Phi-3.5's do beyond 4,096: a token cached below would not be one of the sequence that goes on above."""
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    longrope = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "short_factor": [1.0] * 4,
+        "long_factor": [9.0] * 4,
+    }
+    tokenizer = tiny_tokenizer()
+    config = Phi3Config(
+        vocab_size=len(tokenizer),
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        original_max_position_embeddings=24,
+        rope_parameters={**longrope, "original_max_position_embeddings": 24},
+        pad_token_id=2,
+        **shape,
+    )
+    Phi3ForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    policy = _load(tmp_path / "model")
+    assert policy.context_tokens == 24
+    ids_T = torch.arange(3, 28)[None]
+    with torch.no_grad():
+        logits = [policy.model(ids_T[:, :n], use_cache=False).logits[0, :23] for n in (23, 24, 25)]
+    assert (logits[0] - logits[1]).abs().max() < 1e-6
+    assert (logits[0] - logits[2]).abs().max() > 1e-3, "one more, and all of them change"
 
 
 def test_another_tokenizer(tmp_path: Path) -> None:

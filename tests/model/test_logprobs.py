@@ -170,6 +170,30 @@ def test_a_head_with_a_bias_takes_the_plain_path() -> None:
     assert scorer.notice == "its head is not a plain linear layer"
 
 
+def test_layers_under_another_name_than_the_model_states() -> None:
+    """Llama 4's text model calls them `model` and says `language_model`."""
+    config = transformers.Llama4TextConfig(
+        vocab_size=97,
+        hidden_size=32,
+        intermediate_size=64,
+        intermediate_size_mlp=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=4,
+        attention_chunk_size=8,
+        pad_token_id=0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model, families = transformers.Llama4ForCausalLM(config).eval(), random_families(vocabulary=97)
+    with torch.no_grad():
+        right, _ = one_by_one(model, families, temperature=0.7)
+        found, _ = TokenLogprobs(model, longest_tokens=20)(families, temperature=0.7)
+    assert (found - right).abs().max() < 1e-4
+
+
 def test_sharing_can_be_switched_off(policy: Policy) -> None:
     own = policy.model.config._attn_implementation
     scorer = TokenLogprobs(policy.model, longest_tokens=20, share_prefix=False)

@@ -49,6 +49,7 @@ UNPACKABLE = {
     "gpt_oss": Unpackable(
         "GptOss", "its attention uses s_aux", {**_ATTENTION, "head_dim": 8, "num_local_experts": 4}
     ),
+    "diff_llama": Unpackable("DiffLlama", "its layer 0 attends more than once", _ATTENTION),
     "granite": Unpackable(
         "Granite", "its head does more than one product", {**_ATTENTION, "logits_scaling": 4.0}
     ),

@@ -45,6 +45,28 @@ class Layout(Protocol):
         ...
 
 
+class Once:
+    """A layout of one sequence that refuses a layer which attends twice, as DiffLlama's do: while sampling, the keys
+    and values of a layer have one place.
+    """
+
+    def __init__(self, longest_tokens: int) -> None:
+        """See `Layout.longest_tokens`."""
+        self.longest_tokens = longest_tokens
+        self._layers: set[int] = set()
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See `Layout`.
+
+        Raises:
+            UnsupportedError: the layer has attended before.
+        """
+        if layer in self._layers:
+            raise UnsupportedError(f"its layer {layer} attends more than once")
+        self._layers.add(layer)
+        return causal(query, key, value, scaling).transpose(0, 1)
+
+
 def _attention(
     module: torch.nn.Module,
     query: Tensor,

@@ -397,8 +397,17 @@ def _ids(value: Any) -> set[int]:
 
 
 def _context(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """What the model's positions reach; else the tokenizer's limit; else about two thousand million."""
-    stated = getattr(config.get_text_config(), "max_position_embeddings", None)
+    """What the model's positions reach; else the tokenizer's limit; else about two thousand million.
+
+    Rotary positions of the kind `longrope` (Phi-3.5, Phi-4-mini) turn by other frequencies as soon as the longest
+    sequence of a call is over a border. Beyond it, what a token gets would depend on the sequences beside it, and on
+    how many tokens are still to come, so the border is the limit.
+    """
+    text = config.get_text_config()
+    stated = getattr(text, "max_position_embeddings", None)
+    rotary = getattr(text, "rope_parameters", None) or {}
+    if rotary.get("rope_type") == "longrope":
+        stated = rotary.get("original_max_position_embeddings") or stated
     with contextlib.suppress(TypeError, OverflowError):
         if stated is not None and stated > 0:
             return int(stated)

@@ -62,7 +62,8 @@ class TokenLogprobs:
         self.flex = flex
         self.device = next(model.parameters()).device
         causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model  # type: ignore[operator]
-        self.backbone: Any = getattr(causal, str(causal.base_model_prefix), causal)
+        # The text model of Llama 4 states another name than the one it has.
+        self.backbone: Any = getattr(causal, str(causal.base_model_prefix), getattr(causal, "model", causal))
         # What trains. Sampling exchanges the layers' weights, for which compiled layers would be compiled again.
         self._trained: Any = self.backbone
         self.head = causal.get_output_embeddings()
@@ -286,6 +287,9 @@ class TokenLogprobs:
         if causal.config._attn_implementation != attention.NAME:
             return "its attention cannot be replaced"
         try:
+            ids = torch.from_numpy(families[0].prompt_ids.astype(np.int64)).to(self.device)
+            positions = torch.arange(len(ids), device=self.device)
+            attention.run_packed(self.backbone, ids, positions, attention.Once(longest_tokens))
             shared_M, _ = self._shared(families, 1.0, longest_tokens)
         except attention.UnsupportedError as reason:
             return str(reason)
