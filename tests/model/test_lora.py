@@ -6,18 +6,22 @@ from typing import Any
 import peft
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from groupwise.config.model import LoraConfig
 from groupwise.errors import CheckpointError, ConfigError, ModelError
+from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.lora import (
     POLICY,
     REFERENCE,
     attach,
+    base_weights,
     merged_weights,
     reference_weights,
 )
 from groupwise.model.tiny import build_tiny
+from tests.model.families import gradient_of, one_by_one, random_families, relative
 from tests.model.parameters import trainable_parameters
 
 # PEFT 0.21 asks transformers 5.24 under an old name.
@@ -291,6 +295,8 @@ def test_adapters_that_do_not_fit(tmp_path: Path) -> None:
         ({"trainable_token_indices": [1, 2]}, "embeddings beside it"),
         ({"target_modules": ["embed_tokens"]}, r"adapts model\.embed_tokens"),
         ({"target_modules": r".*(embed_tokens|q_proj)"}, r"adapts model\.embed_tokens"),
+        ({"target_parameters": ["k_proj.weight"]}, r"adapts model\.layers\.0\.self_attn\.k_proj"),
+        ({"target_parameters": ["embed_tokens.weight"]}, r"adapts model\.embed_tokens"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # PEFT's own, on making such adapters
@@ -311,6 +317,75 @@ def test_an_adapter_that_is_not_lora(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "ia3", save_embedding_layers=False)
     with pytest.raises(ModelError, match="only LoRA is trained here"):
         attach(build_tiny(1)[0], LoraConfig(adapter=str(tmp_path / "ia3")), seed=0)
+
+
+def _mixture() -> Any:
+    """Mixtral, whose experts and router are single parameters, which PEFT adapts one within the other."""
+    config = transformers.MixtralConfig(
+        vocab_size=97,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        initializer_range=0.2,
+        pad_token_id=0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return transformers.MixtralForCausalLM(config).eval()
+
+
+def test_experts_of_a_mixture_are_merged_and_gone_on_with(tmp_path: Path) -> None:
+    base = _mixture()
+    before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
+    bare = _logprobs(base)
+    model = attach(base, LoraConfig(rank=4), seed=0)
+    assert any("experts" in name for name, _ in trainable_parameters(model))
+    _stir(model)
+    policy = _logprobs(model)
+    plain = _mixture()
+    merged = merged_weights(model)
+    assert set(merged) == set(before)
+    plain.load_state_dict(merged)
+    assert (_logprobs(plain) - policy).abs().max() < 1e-4
+    assert (policy - bare).abs().max() > 0.1
+    found = base_weights(model)
+    assert set(found) == set(before)
+    assert all(torch.equal(found[name], tensor) for name, tensor in before.items())
+    with reference_weights(model):
+        assert torch.equal(_logprobs(model), bare)
+    model.save_pretrained(tmp_path / "tuned", save_embedding_layers=False)
+    further = attach(_mixture(), LoraConfig(adapter="tuned"), seed=1, base=tmp_path)
+    assert torch.equal(_logprobs(further), policy)
+    _stir(further)
+    assert (_logprobs(further) - policy).abs().max() > 1e-3
+    with reference_weights(further):
+        assert torch.equal(_logprobs(further), policy)
+
+
+def test_experts_are_trained_as_a_plain_forward_would() -> None:
+    model = attach(_mixture(), LoraConfig(rank=4), seed=0)
+    _stir(model)
+    families = random_families(vocabulary=97)
+    scorer = TokenLogprobs(model, longest_tokens=20)
+    assert scorer.shared
+    found = gradient_of(model, *scorer(families, temperature=0.7))
+    assert relative(found, gradient_of(model, *one_by_one(model, families, temperature=0.7))) < 1e-4
+
+
+def test_what_peft_refuses_is_told_with_the_setting() -> None:
+    shape = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2, "pad_token_id": 0}
+
+    def mamba() -> Any:
+        return transformers.MambaForCausalLM(transformers.MambaConfig(**shape))
+
+    with pytest.raises(ConfigError, match=r"'out_proj' is incompatible .* lora\.target_modules .*in_proj"):
+        attach(mamba(), LoraConfig(rank=4), seed=0)
+    attach(mamba(), LoraConfig(rank=4, target_modules=("in_proj", "x_proj")), seed=0)
+    with pytest.raises(ConfigError, match=r"ParamWrapper does not work with lora_dropout"):
+        attach(_mixture(), LoraConfig(rank=4, dropout=0.1), seed=0)
 
 
 def test_trainable_parameters_of_a_full_model_list_a_tied_weight_once() -> None:

@@ -1,7 +1,8 @@
 """Training a low-rank adapter (LoRA, Hu et al. 2021) in place of the weights, through PEFT.
 
 Adapters go on linear layers other than the head: log-probs are computed from the head's weight in chunks, without
-calling the head, and a head that shares the embedding's weight would change the embedding when merged.
+calling the head, and a head that shares the embedding's weight would change the embedding when merged. In a mixture
+PEFT puts one on the experts and the router as well, which are single parameters and no layers, where it knows them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import peft
 import torch
 from peft.tuners.lora import Linear as PeftLinear
-from peft.tuners.lora import LoraLayer
+from peft.tuners.lora import LoraLayer, ParamWrapper
 from transformers.pytorch_utils import Conv1D
 
 from groupwise import registry
@@ -60,25 +61,39 @@ def attach(model: PreTrainedModel, config: LoraConfig, *, seed: int, base: Path 
         return _continue(model, config, (base or Path.cwd()) / Path(config.adapter).expanduser())
     _check_targets(model, config.target_modules)
     everywhere = config.target_modules == "all-linear"
-    return _put_on(
-        model,
-        peft.LoraConfig(
-            task_type="CAUSAL_LM",
-            r=config.rank,
-            lora_alpha=config.alpha or 2 * config.rank,
-            lora_dropout=config.dropout,
-            target_modules="all-linear" if everywhere else list(config.target_modules),
-            fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in _layers(model).values()),
-        ),
-        seed,
+    layers = _layers(model)
+    adapter = peft.LoraConfig(
+        task_type="CAUSAL_LM",
+        r=config.rank,
+        lora_alpha=config.alpha or 2 * config.rank,
+        lora_dropout=config.dropout,
+        target_modules="all-linear" if everywhere else list(config.target_modules),
+        fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in layers.values()),
     )
+    kinds = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in layers}))
+    try:
+        return _put_on(model, adapter, seed)
+    except ValueError as error:  # of layers that a kernel reads past, or a dropout that experts cannot have
+        said = str(error).partition("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"lora: PEFT refuses this adapter: {said}; change that setting, or name the layers to adapt in "
+            f"lora.target_modules (this model's are {kinds})"
+        ) from error
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what PEFT says of its own doing: an old name in transformers, and ranks that it wrote for experts."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        warnings.filterwarnings(
+            "ignore", r"The following (rank|alpha)_pattern keys did not match", RuntimeWarning
+        )
+        yield
 
 
 def _put_on(model: PreTrainedModel, adapter: Any, seed: int) -> PeftModel:
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):  # PEFT draws on the CPU, then moves
-        warnings.filterwarnings(
-            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
-        )  # PEFT's own call
+    with _quietly(), torch.random.fork_rng(devices=[]):  # PEFT draws on the CPU, then moves
         torch.default_generator.manual_seed(seed)
         return peft.get_peft_model(model, adapter, adapter_name=POLICY)
 
@@ -131,7 +146,10 @@ def merged_weights(model: PeftModel) -> dict[str, Tensor]:
             continue
         merged = whole_copy(layer)
         try:
-            merged.merge(safe_merge=True, adapter_names=[POLICY])
+            part = merged
+            while isinstance(part, LoraLayer):  # experts have an adapter around another, for two parameters
+                part.merge(safe_merge=True, adapter_names=[POLICY])
+                part = part.base_layer
         except ValueError as error:
             raise CheckpointError(
                 f"the adapter of layer {name} holds numbers that are not finite, so it cannot be merged; go back to "
@@ -178,7 +196,11 @@ def base_weights(model: PeftModel) -> dict[str, Tensor]:
         if above is None:
             weights[name] = tensor
         elif name.startswith(f"{above}.base_layer.") and not _packed(layers[above]):
-            weights[f"{above}.{name.removeprefix(f'{above}.base_layer.')}"] = tensor
+            inner = name.removeprefix(f"{above}.")
+            while inner.startswith("base_layer."):
+                inner = inner.removeprefix("base_layer.")
+            if not inner.startswith("lora_"):  # of an adapter within another
+                weights[f"{above}.{inner}"] = tensor
     for name, layer in layers.items():
         if _packed(layer):
             weights |= _unpacked(name, layer, merge=False)
@@ -186,11 +208,12 @@ def base_weights(model: PeftModel) -> dict[str, Tensor]:
 
 
 def _altered_layers(base: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The layers that are not plain, by name: those with an adapter, and those in 4 bit without one."""
+    """The layers that are not plain, by name: those with an adapter, and those in 4 bit without one; not what is within
+    one of them."""
     return {
         name: module
         for name, module in base.named_modules()
-        if isinstance(module, LoraLayer) or (is_quantised(module) and not name.endswith(".base_layer"))
+        if (isinstance(module, LoraLayer) or is_quantised(module)) and not name.endswith(".base_layer")
     }
 
 
@@ -290,7 +313,8 @@ def _continue(model: PreTrainedModel, config: LoraConfig, folder: Path) -> PeftM
                 tuned = _put_on(model, own, 0)
                 _check_places(tuned, folder)
             else:
-                with torch.random.fork_rng(devices=[]):  # PEFT draws weights first; the folder's replace them
+                # PEFT draws weights first; the folder's replace them.
+                with _quietly(), torch.random.fork_rng(devices=[]):
                     tuned.add_adapter(name, own)
             _fill(tuned, weights, name, folder)
         tuned.set_adapter(POLICY)
@@ -306,7 +330,6 @@ def _check_adapter(config: LoraConfig, adapter: Any, folder: Path) -> None:
     extras = {
         "modules_to_save": "whole layers beside it",
         "trainable_token_indices": "embeddings beside it",
-        "target_parameters": "an update of single parameters",
         "layer_replication": "repeated layers",
     }
     for key, what in extras.items():
@@ -331,13 +354,16 @@ def _check_adapter(config: LoraConfig, adapter: Any, folder: Path) -> None:
 
 
 def _check_places(model: PeftModel, folder: Path) -> None:
-    """Refuse an adapter that reaches beyond linear layers below the head; its names may be patterns."""
+    """Refuse an adapter that reaches beyond linear layers and experts below the head; its names may be patterns."""
     base = model.get_base_model()
     for name, module in base.named_modules():
-        plain = isinstance(module, LoraLayer) and isinstance(
-            module.get_base_layer(), torch.nn.Linear | Conv1D
-        )
-        if isinstance(module, LoraLayer) and (not plain or module is base.get_output_embeddings()):
+        if not isinstance(module, LoraLayer):
+            continue
+        linear = isinstance(module.get_base_layer(), torch.nn.Linear | Conv1D)
+        embedding = isinstance(module.get_base_layer(), torch.nn.Embedding)
+        # Layers of a mixture hold the weights of all experts in one parameter, which is adapted as such.
+        taken = not linear and not embedding if isinstance(module, ParamWrapper) else linear
+        if not taken or module is base.get_output_embeddings():
             raise ModelError(
                 f"lora.adapter: {folder} adapts {name}, which takes no adapter here; merge it into its base model"
             )
