@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import processors
 from transformers import PreTrainedTokenizerFast
 
 from groupwise.config.prompts import PromptsConfig
@@ -90,6 +91,29 @@ def test_there_is_one_begin_of_text_token_in_chat_and_in_text(with_bos: PreTrain
         assert prompt.token_ids.tolist().count(bos) == 1
         assert prompt.token_ids[0] == bos
     assert prompts[1].token_ids.tolist() == prompts[2].token_ids.tolist()
+
+
+def test_what_a_tokenizer_adds_behind_a_text_is_left_out(build_tokenizer: Build) -> None:
+    """As tokenizers do that were saved with add_eos_token: the response would begin after an end of sequence."""
+    tokenizer = build_tokenizer(bos=True)
+    bos, end = tokenizer.bos_token, tokenizer.eos_token
+    plain = tokenizer(QUESTION, add_special_tokens=False)["input_ids"]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A {end}",
+        special_tokens=[(token, tokenizer.convert_tokens_to_ids(token)) for token in (bos, end)],
+    )
+    rows = [QUESTION, f"{QUESTION}{end}", " ".join([QUESTION] * 9), [user(QUESTION)]]
+    prompts, _ = run(rows, tokenizer, limit_tokens=60, too_long="truncate")
+    assert prompts[0].token_ids.tolist() == [tokenizer.bos_token_id, *plain]
+    assert prompts[1].token_ids.tolist() == [
+        tokenizer.bos_token_id,
+        *plain,
+        tokenizer.eos_token_id,
+    ]  # as written
+    assert len(prompts[2].token_ids) == 60
+    assert tokenizer.eos_token_id not in prompts[2].token_ids
+    tokenizer.backend_tokenizer.post_processor = None
+    assert prompts[3].token_ids.tolist() == tokenizer(prompts[3].text)["input_ids"]
 
 
 def test_mixed_rows_keep_their_order_over_many_tokenizer_calls(chatml: PreTrainedTokenizerFast) -> None:

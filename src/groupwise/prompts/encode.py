@@ -100,8 +100,9 @@ def encode(
     """Check, render and tokenise every row once.
 
     Messages go through the tokenizer's own chat template, which writes its own special tokens; no others are
-    added. Text is encoded with the tokenizer's default special tokens. Either way a prompt begins with at
-    most one begin-of-text token. Control strings that people wrote in a message become ordinary text.
+    added. Text is encoded with the tokenizer's default special tokens, but for those that it adds behind a text:
+    an end of sequence has no place before the response. Either way a prompt begins with at most one begin-of-text
+    token. Control strings that people wrote in a message become ordinary text.
 
     Args:
         rows: in the order that the prompts will have.
@@ -228,14 +229,25 @@ def _with_ids(
         assert template is not None
         assert messages is not None
         ids[k] = template.encode_apart(messages, drafts[k].text, drafts[k].row.place)
-    bos = tokenizer.bos_token_id
+    bos, behind = tokenizer.bos_token_id, _added_behind(tokenizer)
     for k, draft in enumerate(drafts):
+        if behind and draft.messages is None:
+            ids[k] = ids[k][:-behind]
         # A text that spells the begin-of-text token would have it twice; a template is taken at its word.
         if bos is not None and draft.messages is None and ids[k][:2] == [bos, bos]:
             ids[k] = ids[k][1:]
         if not ids[k]:
             raise DataError(f"{draft.row.place}: the prompt is empty once it is encoded; take the row out")
     return [replace(draft, ids=ids[k]) for k, draft in enumerate(drafts)]
+
+
+def _added_behind(tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many special tokens the tokenizer adds behind a text, such as an end of sequence."""
+    plain = list(tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"])
+    whole = list(tokenizer("a", verbose=False)["input_ids"])
+    starts = range(len(whole) - len(plain) + 1)
+    start = next((k for k in starts if whole[k : k + len(plain)] == plain), None)
+    return 0 if start is None or not plain else len(whole) - start - len(plain)
 
 
 def _within_limit(
