@@ -1,13 +1,16 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig as PeftLoraConfig
+from peft import PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.checkpoint.export import save_model
+from groupwise.checkpoint.weights import read_weights, write_weights
 from groupwise.config.model import LoraConfig, ModelConfig
 from groupwise.errors import CheckpointError
 from groupwise.model.load import Policy, load_policy
@@ -104,6 +107,28 @@ def test_a_further_run_goes_on_from_the_saved_adapter(tmp_path: Path) -> None:
         _logits(AutoModelForCausalLM.from_pretrained(tmp_path / "again")),
         _logits(AutoModelForCausalLM.from_pretrained(tmp_path / "model")),
     )
+
+
+@pytest.mark.parametrize("kind", [{"use_dora": True}, {"use_rslora": True}, {"rank_pattern": {"q_proj": 2}}])
+def test_an_adapter_of_another_kind_is_saved_whole(tmp_path: Path, kind: dict[str, Any]) -> None:
+    """Merged, for PEFT, and in a checkpoint, what was gone on with is the policy."""
+    folder = write_tiny(tmp_path / "base")
+    chosen = {"r": 4, "target_modules": ["q_proj", "down_proj"], "task_type": "CAUSAL_LM", **kind}
+    made = get_peft_model(AutoModelForCausalLM.from_pretrained(folder), PeftLoraConfig(**chosen))
+    made.save_pretrained(tmp_path / "tuned", save_embedding_layers=False)
+    config = LoraConfig(adapter=str(tmp_path / "tuned"))
+    policy = _policy(folder, config)
+    expected = _logits(policy.model)
+    save_model(policy, tmp_path / "model")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert (_logits(merged) - expected).abs().max() < 1e-5
+    base = AutoModelForCausalLM.from_pretrained(folder)
+    assert (_logits(base) - expected).abs().max() > 1e-3
+    assert torch.equal(_logits(PeftModel.from_pretrained(base, tmp_path / "model" / "adapter")), expected)
+    write_weights(policy, tmp_path / "checkpoint")
+    resumed = _policy(folder, config, stir=False)
+    read_weights(resumed, tmp_path / "checkpoint")
+    assert torch.equal(_logits(resumed.model), expected)
 
 
 def test_a_saved_model_can_be_trained_again(tmp_path: Path) -> None:

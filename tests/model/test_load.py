@@ -10,6 +10,7 @@ from transformers import Phi3Config, Phi3ForCausalLM
 from groupwise.config.model import LoraConfig, ModelConfig
 from groupwise.errors import ConfigError, ModelError
 from groupwise.model.load import Policy, load_policy, load_tokenizer, resolve_device
+from groupwise.model.logprobs import TokenLogprobs
 from groupwise.model.tiny import build_tiny, tiny_tokenizer, write_tiny
 from tests.model.tiny_gguf import write_tiny_gguf
 
@@ -243,6 +244,15 @@ def test_the_context_ends_where_rotary_positions_change_with_the_length(tmp_path
         logits = [policy.model(ids_T[:, :n], use_cache=False).logits[0, :23] for n in (23, 24, 25)]
     assert (logits[0] - logits[1]).abs().max() < 1e-6
     assert (logits[0] - logits[2]).abs().max() > 1e-3, "one more, and all of them change"
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_a_folder_that_asks_for_tuples(tmp_path: Path, architecture: Any) -> None:
+    write_tiny(tmp_path / "model", architecture=architecture)
+    _edit(tmp_path / "model" / "config.json", return_dict=False)
+    model = _load(tmp_path / "model").model
+    assert TokenLogprobs(model, longest_tokens=20).shared
+    assert model(torch.tensor([[5, 2, 7]])).logits.shape == (1, 3, 366)
 
 
 def test_another_tokenizer(tmp_path: Path) -> None:

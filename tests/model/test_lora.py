@@ -293,6 +293,7 @@ def test_adapters_that_do_not_fit(tmp_path: Path) -> None:
         ({"bias": "all"}, "trains biases of the base"),
         ({"modules_to_save": ["lm_head"]}, "whole layers beside it"),
         ({"trainable_token_indices": [1, 2]}, "embeddings beside it"),
+        ({"lora_bias": True}, r"adds a bias to model\.layers\.0\.self_attn\.q_proj, which has none"),
         ({"target_modules": ["embed_tokens"]}, r"adapts model\.embed_tokens"),
         ({"target_modules": r".*(embed_tokens|q_proj)"}, r"adapts model\.embed_tokens"),
         ({"target_parameters": ["k_proj.weight"]}, r"adapts model\.layers\.0\.self_attn\.k_proj"),

@@ -70,8 +70,13 @@ def write_adapter(policy: Policy, folder: Path, weights: Mapping[str, Tensor]) -
     from groupwise.model.lora import POLICY  # PEFT takes seconds to import
 
     model: Any = policy.model
-    named = (name.rpartition(".") for name in weights)
-    in_model = {f"{layer}.{POLICY}.{kind}": weights[f"{layer}.{kind}"] for layer, _, kind in named}
+    in_model = {}
+    for name, tensor in weights.items():
+        # PEFT leaves `weight` out of the saved name of DoRA's magnitudes, and saves nothing that it cannot find.
+        layer, _, kind = (
+            f"{name}.weight".rpartition(".") if name.endswith("_vector") else name.rpartition(".")
+        )
+        in_model[f"{layer}.{POLICY}.{kind}"] = tensor
     with quiet():
         # PEFT would look the base up on the hub to decide whether to save embeddings.
         model.save_pretrained(

@@ -315,6 +315,8 @@ def _make_plain(model: PreTrainedModel, bos: int | None, stop_ids: set[int], pad
         eos_token_id=sorted(stop_ids) if len(stop_ids) > 1 else min(stop_ids),
         pad_token_id=pad,
     )
+    for each in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
+        each.return_dict = True  # some folders ask for tuples, in which nothing has a name
     model.requires_grad_(True)
     model.eval()
 

@@ -363,6 +363,11 @@ def _check_places(model: PeftModel, folder: Path) -> None:
         embedding = isinstance(module.get_base_layer(), torch.nn.Embedding)
         # Layers of a mixture hold the weights of all experts in one parameter, which is adapted as such.
         taken = not linear and not embedding if isinstance(module, ParamWrapper) else linear
+        if module.lora_bias.get(POLICY) and getattr(module.get_base_layer(), "bias", None) is None:
+            raise ModelError(
+                f"lora.adapter: {folder} adds a bias to {name}, which has none to merge it into (lora_bias); train one "
+                "without"
+            )
         if not taken or module is base.get_output_embeddings():
             raise ModelError(
                 f"lora.adapter: {folder} adapts {name}, which takes no adapter here; merge it into its base model"
