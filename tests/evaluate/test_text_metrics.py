@@ -65,6 +65,10 @@ def test_rouge_of_other_scripts_counts_their_words() -> None:
     # 2 of 3 letters are common, in order: each is a word. rouge-score knows no word of it, and would say 0.
     found = overlap([group_of(["東京市"], name="made:1", columns={"reference": "東京都"})], "reference")
     assert found["rouge_l"] == pytest.approx(2 / 3, abs=1e-12)
+    # A reference without any word changes nothing for the others: rouge-score takes "caf" for all of "café".
+    rows = [group_of(["caf"], name="made:1", columns={"reference": "café"})]
+    rows.append(group_of(["caf"], name="made:2", columns={"reference": "..."}))
+    assert overlap(rows, "reference")["rouge_l"] == pytest.approx(1 / 2, abs=1e-12)
 
 
 def test_distinct_by_hand() -> None:

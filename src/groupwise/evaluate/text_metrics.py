@@ -52,7 +52,8 @@ def overlap(groups: Sequence[Group], column: str) -> dict[str, float]:
     count = max(map(len, references))
     columns = [[each[i] if i < len(each) else None for each in references] for i in range(count)]
     found = {"bleu": float(sacrebleu.corpus_bleu(said, columns, force=True).score) / 100}
-    latin = all(re.search("[a-zA-Z0-9]", text) for each in references for text in each)
+    texts = [text for each in references for text in each if re.search(r"[^\W_]", text)]
+    latin = all(re.search("[a-zA-Z0-9]", text) for text in texts)
     for kind in ("1", "2", "L"):
         values = rouge(said, references, kind=kind, words="ascii" if latin else "unicode")
         found[f"rouge_{kind.lower()}"] = float(np.mean([value for value in values if value is not None]))

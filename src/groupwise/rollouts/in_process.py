@@ -222,9 +222,8 @@ class InProcessEngine:
             position_N1 = torch.full((len(mine), 1), ids.shape[1], device=self.policy.device)
             while responses.take(logits):
                 step = {"input_ids": responses.last_tokens[:, None].to(self.policy.device)}
-                if (
-                    "position_ids" in taken
-                ):  # said, since a cache that begins with a recurrent layer counts no tokens
+                if "position_ids" in taken:
+                    # Said, since a cache that begins with a recurrent layer counts no tokens.
                     step["position_ids"] = position_N1
                 output = self._call(**step, **{_cache_name(taken): cache})
                 cache = _cache_of(output)

@@ -1425,6 +1425,8 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("Omar", "Omar, Bea, Carl"),
     ],
     "decided": [
+        ("7.5", "It takes 7.5 (8) hours."),
+        ("2/3", "It is 2/3 (0.9)."),
         ("0.9", "It is 5/36 ≈ 0.9"),
         ("50\\%", "The chance is 2/3, or about 50%."),
         ("2.5", "It is 2.5 or 3."),

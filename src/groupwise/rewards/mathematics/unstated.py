@@ -43,7 +43,7 @@ _LISTED_BEFORE = re.compile(
 )
 _ROUNDED = re.compile(
     r"""(?<![\w.,/^])(?P<exact>[-+]?\$?(?:\d+/\d+|\d*√\d+|\d[\d,]*\.\d+%?|\d*π(?:/\d+)?))
-        \s*(?: ≈ | \(\s?(?:or|≈|which\ is)?\ ?(?:about|approximately|roughly|around)?
+        \s*(?: ≈ | \(\s?(?:or\ |which\ is\ )?(?:≈|about|approximately|roughly|around)
           | ,?\s(?:or|which\ is)\s(?:about|approximately|roughly|around) )\s*$""",
     re.VERBOSE | re.IGNORECASE,
 )
