@@ -32,13 +32,12 @@ def sampling(**settings: float | int) -> Sampling:
 
 @contextmanager
 def rows_seen(engine: InProcessEngine) -> Iterator[list[int]]:
-    """Fills up with the number of tokens of every call of the model inside."""
+    """Fills up with the number of tokens of every pass through the layers inside."""
     seen: list[int] = []
-    handle = engine.scorer.backbone.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(kwargs["input_ids"].numel()), with_kwargs=True
-    )
-    yield seen
-    handle.remove()
+    inner = engine._hidden
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "_hidden", lambda ids, *rest: seen.append(ids.numel()) or inner(ids, *rest))
+        yield seen
 
 
 @pytest.mark.parametrize(("architecture", "count"), [("llama", 50), ("qwen2", 15), ("gpt2", 15)])
@@ -273,7 +272,7 @@ def test_the_models_mode_and_gradients_are_as_before(
 ) -> None:
     engine, prompts = engine_of(policy, share_prefix=share_prefix), random_prompts([3, 5])
     modes: list[bool] = []
-    policy.model.model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
+    policy.model.model.embed_tokens.register_forward_pre_hook(lambda *_: modes.append(policy.model.training))
     policy.model.train(training)
     rollouts_PG = engine.generate(prompts, sampling(), group_size=2, seed=(0,))
     assert modes

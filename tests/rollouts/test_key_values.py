@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.rollouts import key_values
 from groupwise.rollouts.key_values import Decode, Prefill
 
 CPU = torch.device("cpu")
@@ -23,18 +22,13 @@ def written_down(query: Tensor, keys: Tensor, values: Tensor, scaling: float) ->
     return torch.stack(out)
 
 
-@pytest.mark.parametrize("kernel", [True, False])
 @pytest.mark.parametrize(
     ("heads", "key_heads", "key_size", "value_size"),
     [(4, 4, 8, 8), (4, 2, 8, 8), (6, 1, 8, 8), (4, 2, 12, 8)],  # the last as in multi-head latent attention
 )
-def test_prompts_once_rows_after(
-    monkeypatch: pytest.MonkeyPatch, heads: int, key_heads: int, key_size: int, value_size: int, kernel: bool
-) -> None:
+def test_prompts_once_rows_after(heads: int, key_heads: int, key_size: int, value_size: int) -> None:
     """Ragged prompts, several rows of each, then steps between which rows leave, a prompt's last one among them, and
-    one parts into two; by torch's fused attention, and as on devices that have none."""
-    if not kernel:
-        monkeypatch.setattr(key_values, "_has_kernel", lambda query, value: False)
+    one parts into two."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:

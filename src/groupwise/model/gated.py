@@ -70,6 +70,11 @@ def faster_gates(model: torch.nn.Module) -> list[torch.nn.Module]:
     return changed
 
 
+def is_faster_gate(module: torch.nn.Module) -> bool:
+    """True for one whose `forward` is ours."""
+    return getattr(module.__dict__.get("forward"), "func", None) is _forward
+
+
 def own_gates(changed: list[torch.nn.Module]) -> None:
     """Undo `faster_gates`."""
     for module in changed:

@@ -19,6 +19,7 @@ from groupwise.model.precision import exactly, rounded
 from groupwise.model.recorded import Known, RecordedLayers
 from groupwise.model.sampling_weights import SamplingWeights
 from groupwise.model.shared_prefix import Family, PackedFamilies, pack
+from groupwise.model.straight import fits
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -275,6 +276,8 @@ class TokenLogprobs:
                 if notice is not None:
                     own_norms(norms)
                     own_gates(gates)
+                elif fits(self.backbone, longest_tokens):
+                    self.sampling_weights.backbone = self.backbone
                 return notice
         finally:
             causal.train(training)

@@ -67,13 +67,23 @@ def faster_norms(model: torch.nn.Module) -> list[torch.nn.Module]:
     """
     changed = []
     for module in model.modules():
-        eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+        eps = eps_of(module)
         weights = [name for name, _ in module.named_parameters()]
         named = type(module).__name__.endswith("RMSNorm") and "forward" not in module.__dict__
         if named and weights == ["weight"] and isinstance(eps, float) and _agrees(module, eps):
             module.forward = functools.partial(_forward, module, eps)
             changed.append(module)
     return changed
+
+
+def is_faster_norm(module: torch.nn.Module) -> bool:
+    """True for one whose `forward` is ours."""
+    return getattr(module.__dict__.get("forward"), "func", None) is _forward
+
+
+def eps_of(module: torch.nn.Module) -> Any:
+    """What a norm adds below the root, under the names that models have for it; None when it has none."""
+    return getattr(module, "variance_epsilon", getattr(module, "eps", None))
 
 
 def own_norms(changed: list[torch.nn.Module]) -> None:

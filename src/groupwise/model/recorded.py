@@ -145,7 +145,11 @@ class RecordedLayers:
 
     def _heard(self, layer: torch.nn.Module, forward: Callable[..., Tensor], input: Tensor) -> Tensor:
         output = forward(input)
-        rows = output.reshape(-1, output.shape[-1])
+        self.keep(layer, output.reshape(-1, output.shape[-1]))
+        return output
+
+    def keep(self, layer: torch.nn.Module, rows: Tensor) -> None:
+        """Keep what a layer gave, shape [S, features], within `hear`; for whoever computes in its place."""
         known = self._known.get(layer)
         if known is None or len(known) < self._capacity:
             grown = rows.new_empty(self._capacity, rows.shape[1])
@@ -158,7 +162,6 @@ class RecordedLayers:
         else:
             known[filled : filled + len(rows)] = rows
         self._filled[layer] = filled + len(rows)
-        return output
 
     def prompts(self, token_ids_S: NDArray[np.int64], parent_S: Sequence[int]) -> NDArray[np.int64]:
         """Name the tokens of packed prompts that the layers were just called with; gives each one's place.

@@ -12,13 +12,15 @@ merged weight, again a copy, so that the base stays as it is, bit for bit.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from groupwise.model.straight import Product, Straight, linear_layers
 
 
 def can_pack(dtype: torch.dtype) -> bool:
@@ -45,11 +47,16 @@ class SamplingWeights:
             exact: a layer that keeps its weights' own precision, whatever its inputs are rounded to.
         """
         self.model, self.exact = model, exact
+        self.backbone: torch.nn.Module | None = None
+        """Whose layers run straight with laid-out weights, see `straight.py`; None for a model of another form."""
+        self.straight: Straight | None = None
+        """Runs the backbone within `laid_out`; None where the model itself does."""
         self.let_go()
 
     def let_go(self) -> None:
         """Of copies that were kept."""
         self._kept: dict[torch.nn.Module, Callable[..., Tensor]] = {}
+        self._kept_straight: Straight | None = None
         self._kept_for: object = None
 
     @contextmanager
@@ -78,15 +85,38 @@ class SamplingWeights:
         changed: list[torch.nn.Module] = []
         try:
             with torch.no_grad():
-                for module, forward in self._kept.items() if self._kept else self._forwards(rows, precision):
+                forwards: Iterable[tuple[torch.nn.Module, Callable[..., Tensor]]] = self._kept.items()
+                self.straight = self._kept_straight
+                if not self._kept:
+                    self.straight = self._run_straight(rows, precision)
+                    forwards = self._forwards(rows, precision)
+                for module, forward in forwards:
                     module.forward = forward
                     changed.append(module)
             if keep:
                 self._kept, self._kept_for = {module: module.forward for module in changed}, wanted
-            yield len(changed)
+                self._kept_straight = self.straight
+            yield len(changed) + (0 if self.straight is None else len(linear_layers(self.backbone)))
         finally:
+            self.straight = None
             for module in changed:
                 del module.forward
+
+    def _run_straight(self, rows: int | None, precision: torch.dtype | None) -> Straight | None:
+        """The backbone with laid-out weights, where there are some in float32 for all of its layers."""
+        if self.backbone is None or rows is None or precision is not None or not can_pack(torch.float32):
+            return None
+        if not all(_on_cpu(layer.weight) for layer in linear_layers(self.backbone)):
+            return None
+        merged = _merged_layers(self.model)
+
+        def product(*layers: Any) -> Product:
+            found = [merged[m]() if m in merged else (m.weight.detach(), m.bias) for m in layers]
+            weight, bias = found[0] if len(found) == 1 else _side_by_side(found)
+            packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+            return functools.partial(_packed, packed, bias, torch.float32)
+
+        return Straight(self.backbone, product)
 
     def _forwards(
         self, rows: int | None, precision: torch.dtype | None
@@ -94,8 +124,11 @@ class SamplingWeights:
         """What each layer is to compute by."""
         merged = _merged_layers(self.model)
         parts = {part for layer in merged for part in layer.modules()} - merged.keys()
+        elsewhere = set() if self.straight is None else set(linear_layers(self.backbone))
         for module in self.model.modules():
             own = module in merged
+            if module in elsewhere:
+                continue
             if own:
                 weight, bias = merged[module]()
             elif type(module) is torch.nn.Linear and module not in parts:
@@ -109,6 +142,16 @@ class SamplingWeights:
                 yield module, functools.partial(_packed, packed, bias, dtype)
             elif own:
                 yield module, functools.partial(_linear, weight, bias)
+
+
+def _side_by_side(layers: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
+    """Layers that read the same as one."""
+    weight = torch.cat([weight for weight, _ in layers])
+    if all(bias is None for _, bias in layers):
+        return weight, None
+    return weight, torch.cat(
+        [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in layers]
+    )
 
 
 def _merged_layers(

@@ -158,7 +158,7 @@ class InProcessEngine:
         order = list(dict.fromkeys(p for p, _ in rows))
         responses.stand_on(np.array([order.index(p) for p, _ in rows]))
         prefill = Prefill([prompts[p].token_ids for p in order], self.policy.device, self.scorer.precision)
-        hidden = self._hidden(prefill.token_ids_S, prefill.positions_S, prefill)[prefill.last_P]
+        hidden = self._hidden(prefill.token_ids_S, prefill.positions_S, prefill, heard)[prefill.last_P]
         if heard is not None:
             places = heard.prompts(prefill.token_ids_S.numpy(), prefill.parents)
             places = places[prefill.last_P.numpy()]
@@ -177,7 +177,7 @@ class InProcessEngine:
             if parents is not None:
                 decode.keep(parents)
             decode.length += 1
-            hidden = self._hidden(token_R.to(self.policy.device), decode.positions_R, decode)
+            hidden = self._hidden(token_R.to(self.policy.device), decode.positions_R, decode, heard)
             if heard is not None:
                 places = heard.rows(token_R.numpy(), places if parents is None else places[parents])
 
@@ -195,7 +195,12 @@ class InProcessEngine:
         with recorded.hear(of_prompts + len(rows) * (sampling.max_new_tokens - 1), temperature):
             yield recorded
 
-    def _hidden(self, token_ids_S: Tensor, positions_S: Tensor, layout: Layout) -> Tensor:
+    def _hidden(
+        self, token_ids_S: Tensor, positions_S: Tensor, layout: Layout, heard: RecordedLayers | None
+    ) -> Tensor:
+        straight = self.scorer.sampling_weights.straight
+        if straight is not None:
+            return straight(token_ids_S, positions_S, layout, None if heard is None else heard.keep)
         with rounded(self.policy.device, self.scorer.precision):
             return run_packed(self.scorer.backbone, token_ids_S, positions_S, layout)
 

@@ -8,6 +8,7 @@ each layer's queries, keys and values to them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,7 +62,7 @@ class Prefill:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See `attention.Layout`: each prompt attends to itself."""
         query, key, value = self.rounded(query), self.rounded(key), self.rounded(value)
-        self.keys[layer], self.values[layer] = self._padded(key), self._padded(value)
+        self.keys[layer], self.values[layer] = self._padded(key, tokens_last=True), self._padded(value)
         if not self.stem:
             parts = [
                 causal(query[:, s], key[:, s], value[:, s], scaling).transpose(0, 1) for s in self.slices
@@ -81,10 +82,13 @@ class Prefill:
         """In the precision that the trainer's attention takes it."""
         return x if self.precision is None else x.to(self.precision)
 
-    def _padded(self, x: Tensor) -> Tensor:
-        """[key heads, S, D] to [key heads, prompts, longest, D]."""
+    def _padded(self, x: Tensor, *, tokens_last: bool = False) -> Tensor:
+        """[key heads, S, D] to [key heads, prompts, longest, D], lying in memory with the tokens last if so said."""
         heads, _, size = x.shape
-        out = x.new_zeros(heads, len(self.slices), self.longest_tokens, size)
+        if tokens_last:  # as the product with a few queries reads keys: twice as fast
+            out = x.new_zeros(heads, len(self.slices), size, self.longest_tokens).transpose(-1, -2)
+        else:
+            out = x.new_zeros(heads, len(self.slices), self.longest_tokens, size)
         out[:, :, : self.stem] = x[:, None, : self.stem]
         for i, s in enumerate(self.slices):
             out[:, i, self.stem : self.stem + s.stop - s.start] = x[:, s]
@@ -119,6 +123,7 @@ class Decode:
         self.ragged = bool(pad.any())
         self.own_keys: dict[int, Tensor] = {}
         self.own_values: dict[int, Tensor] = {}
+        self._rooms: dict[int, Tensor] = {}
         self._arrange(prompt_of_row)
 
     def _arrange(self, prompt_of_row: NDArray[np.int64]) -> None:
@@ -138,20 +143,25 @@ class Decode:
         self.present = torch.from_numpy(present).to(device)
         self.start_of_row = self.prompt_lengths[torch.from_numpy(prompt_of_row).to(device)]
         self.rectangle_bias = self.bias[self.present][:, None, :] if self.ragged else None
+        keys = {layer: held.transpose(-1, -2) for layer, held in self.prefill.keys.items()}
+        values = self.prefill.values
         if len(present) < len(self.prefill.slices):
-            self.prompt_keys = {k: v[:, self.present] for k, v in self.prefill.keys.items()}
-            self.prompt_values = {k: v[:, self.present] for k, v in self.prefill.values.items()}
-        else:
-            self.prompt_keys, self.prompt_values = self.prefill.keys, self.prefill.values
+            keys, values = (
+                {layer: held[:, self.present] for layer, held in all_layers.items()}
+                for all_layers in (keys, values)
+            )
+        self.prompt_keys, self.prompt_values = keys, values
+        """[key heads, prompts, D, tokens] and [key heads, prompts, tokens, D] of each layer."""
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Go on with these rows: indexes, not falling. A row given twice parts into two with the same past."""
         index = torch.from_numpy(rows).to(self.bias.device)
-        for held in (self.own_keys, self.own_values):
+        for held, dim in ((self.own_keys, 3), (self.own_values, 2)):
             for layer, old in held.items():
                 new = old.new_empty(len(old), len(rows), *old.shape[2:])
-                new[:, :, : self.length] = old[:, :, : self.length].index_select(1, index)
+                moved = old.narrow(dim, 0, self.length).index_select(1, index)
                 held[layer] = new
+                new.narrow(dim, 0, self.length).copy_(moved)
         self._arrange(self.prompt_of_row[rows])
 
     @property
@@ -170,68 +180,45 @@ class Decode:
         key_heads = key.shape[0]
         repeat = heads // key_heads
         if layer not in self.own_keys:
-            self.own_keys[layer] = key.new_empty(key_heads, rows, self.capacity, size)
+            self.own_keys[layer] = key.new_empty(key_heads, rows, size, self.capacity)
             self.own_values[layer] = value.new_empty(key_heads, rows, self.capacity, value.shape[-1])
         own_key, own_value = self.own_keys[layer], self.own_values[layer]
-        own_key[:, :, self.length - 1] = key
+        own_key[..., self.length - 1] = key
         own_value[:, :, self.length - 1] = value
-        own_key, own_value = own_key[:, :, : self.length], own_value[:, :, : self.length]
-        by_row = query.view(key_heads, repeat, rows, size).transpose(1, 2)
+        own_key, own_value = own_key[..., : self.length], own_value[:, :, : self.length]
         dtype = query.dtype
-        if _has_kernel(query, value):
-            out = self._fused(layer, by_row.contiguous(), own_key, own_value, scaling)
-            return out.reshape(rows, heads, size)
         exact = torch.promote_types(
             dtype, torch.float32
         )  # scores and weights in half precision would cost nats
-        by_row = by_row.to(exact)
+        by_row = query.view(key_heads, repeat, rows, size).transpose(1, 2).to(exact)
         query = torch.mul(by_row, scaling, out=by_row.new_empty(by_row.shape))
         # Queries of a prompt's rows against that prompt's keys: [key heads, prompts, rows * repeat, D] x [.., D, P].
-        scores = self._to_prompts(query) @ self.prompt_keys[layer].to(exact).transpose(-1, -2)
+        scores = self._product(0, self._to_prompts(query), self.prompt_keys[layer].to(exact))
         if self.rectangle_bias is not None:
             scores += self.rectangle_bias
-        own_scores = query @ own_key.to(exact).transpose(-1, -2)
-        weights = torch.cat([self._to_rows(scores, repeat), own_scores], dim=-1).softmax(-1)
+        own_scores = self._product(1, query, own_key.to(exact))
         width = scores.shape[-1]
-        grouped = self._to_prompts(weights[..., :width]) @ self.prompt_values[layer].to(exact)
-        out = self._to_rows(grouped, repeat) + weights[..., width:] @ own_value.to(exact)
+        all_scores = self._room(2, exact, (key_heads, rows, repeat, width + self.length))
+        torch.cat([self._to_rows(scores, repeat), own_scores], dim=-1, out=all_scores)
+        weights = torch.softmax(all_scores, -1, out=self._room(0, exact, all_scores.shape))
+        grouped = self._product(
+            1, self._to_prompts(weights)[..., :width], self.prompt_values[layer].to(exact)
+        )
+        out = self._to_rows(grouped, repeat) + self._product(2, weights[..., width:], own_value.to(exact))
         return out.to(dtype).transpose(0, 1).reshape(rows, heads, -1)  # values may be narrower than keys
 
-    def _fused(self, layer: int, query: Tensor, own_key: Tensor, own_value: Tensor, scaling: float) -> Tensor:
-        """By torch's kernel for CPUs, once over the prompts and once over the rows' own tokens: each gives the mean of
-        its values and the logarithm of its weights' sum, L. The mean over both is that of the prompt, moved towards the
-        own by sigmoid(L own - L prompt), the share of the weights that is own (Dao et al. 2022, FlashAttention, section
-        3.1, for two blocks).
+    def _product(self, room: int, x: Tensor, y: Tensor) -> Tensor:
+        """x @ y as one batch of products. Either may be part of a larger tensor, which `@` would copy first."""
+        out = self._room(room, x.dtype, (*x.shape[:3], y.shape[-1]))
+        torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out=out.flatten(0, 1))
+        return out
 
-        Args:
-            layer: of the prompts' keys and values.
-            query: [key heads, R, repeat, D].
-            own_key: [key heads, R, tokens, D].
-            own_value: the same.
-            scaling: of the scores.
-
-        Returns:
-            [R, key heads, repeat, D].
-        """
-        attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        key_heads, _, repeat, size = query.shape
-        own, own_weight = attend(
-            query.transpose(0, 1), own_key.transpose(0, 1), own_value.transpose(0, 1), scale=scaling
-        )
-        prompt, prompt_weight = attend(
-            self._to_prompts(query).transpose(0, 1),
-            self.prompt_keys[layer].transpose(0, 1),
-            self.prompt_values[layer].transpose(0, 1),
-            attn_mask=None if self.rectangle_bias is None else self.rectangle_bias[:, None],
-            scale=scaling,
-        )
-        # Both lie in memory as [rows, repeat, key heads, D], so the prompts' fall apart into rows without a copy.
-        prompt = prompt.transpose(1, 2).reshape(-1, repeat, key_heads, size)
-        prompt_weight = prompt_weight.transpose(1, 2).reshape(-1, repeat, key_heads)
-        if self.scatter is not None:
-            prompt, prompt_weight = prompt[self.scatter], prompt_weight[self.scatter]
-        part = torch.sigmoid_(own_weight.transpose(1, 2) - prompt_weight)
-        return torch.lerp(prompt, own.transpose(1, 2), part[..., None]).transpose(1, 2)
+    def _room(self, which: int, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+        """Memory for what is needed until the next use of the same room: fresh pages would cost more than the sums."""
+        size = math.prod(shape)
+        if which not in self._rooms or self._rooms[which].numel() < size:
+            self._rooms[which] = torch.empty(size, dtype=dtype, device=self.bias.device)
+        return self._rooms[which][:size].view(*shape)
 
     def _to_prompts(self, x: Tensor) -> Tensor:
         """[key heads, R, repeat, X] to [key heads, prompts, most * repeat, X]; no copy where all groups are alike."""
@@ -243,10 +230,3 @@ class Decode:
         """And back."""
         x = x.view(x.shape[0], self.prompts * self.most, repeat, x.shape[3])
         return x if self.scatter is None else x.index_select(1, self.scatter)
-
-
-def _has_kernel(query: Tensor, value: Tensor) -> bool:
-    """True where torch's fused attention says the logarithm of its weights' sum and rounds nothing."""
-    return (
-        query.is_cpu and query.dtype in (torch.float32, torch.float64) and query.shape[-1] == value.shape[-1]
-    )
