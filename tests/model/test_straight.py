@@ -76,8 +76,10 @@ def model_of(config: Any) -> Any:
 def fill(parameters: Iterable[nn.Parameter], scale: float = 1.0) -> None:
     draw = torch.Generator().manual_seed(1)
     for parameter in parameters:
-        spread = scale if parameter.dim() == 1 else 1.5 * scale * parameter.shape[-1] ** -0.5
-        parameter.copy_(spread * torch.randn(parameter.shape, generator=draw))
+        numbers = scale * torch.randn(parameter.shape, generator=draw)
+        parameter.copy_(
+            0.5 + 0.3 * numbers if parameter.dim() == 1 else numbers * parameter.shape[-1] ** -0.5
+        )
 
 
 def prepared(model: Any) -> Any:

@@ -53,8 +53,13 @@ class _Norm:
 class _Layer:
     """One layer with its products laid out."""
 
-    own: Any
-    """As the model has it."""
+    linear: tuple[Any, ...]
+    """The model's own, in the order of `_PROJECTIONS` and `_FEEDS`."""
+    sizes: tuple[int, ...]
+    """What queries, keys and values take of `qkv`."""
+    head_size: int
+    scaling: float
+    """Of scores."""
     first: _Norm
     qkv: Product
     of_heads: tuple[_Norm, _Norm] | None
@@ -80,8 +85,12 @@ class Straight:
         for own in backbone.layers:
             attention, mlp = own.self_attn, own.mlp
             normed = hasattr(attention, "q_norm")
+            linear = _linear_layers_of(own)
             layer = _Layer(
-                own=own,
+                linear=linear,
+                sizes=tuple(each.out_features for each in linear[:3]),
+                head_size=attention.head_dim,
+                scaling=attention.scaling,
                 first=_Norm(own.input_layernorm),
                 qkv=product(attention.q_proj, attention.k_proj, attention.v_proj),
                 of_heads=(_Norm(attention.q_norm), _Norm(attention.k_norm)) if normed else None,
@@ -111,7 +120,6 @@ class Straight:
         cos, sin = cos[0, :, None], sin[0, :, None]
         sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)
         for index, layer in enumerate(self._layers):
-            attention, mlp = layer.own.self_attn, layer.own.mlp
             qkv = layer.qkv(layer.first(x))
             attended = layer.out(_attend(index, layer, qkv, cos, sin, layout))
             x.add_(attended)
@@ -119,21 +127,16 @@ class Straight:
             fed = layer.down(F.silu(gate).mul_(up))
             x.add_(fed)
             if heard is not None:
-                sizes = [getattr(attention, name).out_features for name in _PROJECTIONS[:3]]
-                outputs = (*torch.split(qkv, sizes, -1), attended, gate, up, fed)
-                modules = [getattr(attention, name) for name in _PROJECTIONS]
-                modules += [getattr(mlp, name) for name in _FEEDS]
-                for module, output in zip(modules, outputs, strict=True):
+                outputs = (*torch.split(qkv, layer.sizes, -1), attended, gate, up, fed)
+                for module, output in zip(layer.linear, outputs, strict=True):
                     heard(module, output)
         return self._last(x)
 
 
 def _attend(index: int, layer: _Layer, qkv: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     """What the layer's heads read, side by side: [S, heads * D]. The first half of `sin` is negative."""
-    attention = layer.own.self_attn
-    size, queries = attention.head_dim, attention.q_proj.out_features
-    turning = queries + attention.k_proj.out_features
-    at, tokens = queries // size, len(qkv)
+    size, tokens = layer.head_size, len(qkv)
+    at, turning = layer.sizes[0] // size, layer.sizes[0] + layer.sizes[1]
     heads = qkv[:, :turning].view(tokens, -1, size)
     if layer.of_heads is not None:
         of_query, of_key = layer.of_heads
@@ -141,17 +144,17 @@ def _attend(index: int, layer: _Layer, qkv: Tensor, cos: Tensor, sin: Tensor, la
     # Number i of a head is turned together with number i + D/2 (Su et al. 2021, equation 34, in transformers' order).
     turned = torch.addcmul(heads * cos, heads.roll(size // 2, -1), sin).transpose(0, 1)
     value = qkv[:, turning:].view(tokens, -1, size).transpose(0, 1)
-    return layout.attend(index, turned[:at], turned[at:], value, attention.scaling).reshape(tokens, -1)
+    return layout.attend(index, turned[:at], turned[at:], value, layer.scaling).reshape(tokens, -1)
+
+
+def _linear_layers_of(layer: Any) -> tuple[Any, ...]:
+    named = ((layer.self_attn, _PROJECTIONS), (layer.mlp, _FEEDS))
+    return tuple(getattr(part, name) for part, names in named for name in names)
 
 
 def linear_layers(backbone: Any) -> list[Any]:
     """Those whose place `Straight` takes."""
-    return [
-        getattr(part, name)
-        for layer in backbone.layers
-        for part, names in ((layer.self_attn, _PROJECTIONS), (layer.mlp, _FEEDS))
-        for name in names
-    ]
+    return [each for layer in backbone.layers for each in _linear_layers_of(layer)]
 
 
 def fits(backbone: Any, longest_tokens: int) -> bool:

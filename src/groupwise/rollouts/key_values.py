@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -95,6 +96,23 @@ class Prefill:
         return out
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """One layer's keys and values, and how its products read them. Keys have their tokens last."""
+
+    own_key: Tensor
+    """[key heads, R, D, capacity]."""
+    own_value: Tensor
+    """[key heads, R, capacity, D]."""
+    flat_key: Tensor
+    """The same memory, [key heads * R, D, capacity]."""
+    flat_value: Tensor
+    prompt_key: Tensor
+    """[key heads * prompts, D, longest]."""
+    prompt_value: Tensor
+    """[key heads * prompts, longest, D]."""
+
+
 class Decode:
     """One new token for each of R rows, every row at the same distance from its prompt's end."""
 
@@ -123,6 +141,8 @@ class Decode:
         self.ragged = bool(pad.any())
         self.own_keys: dict[int, Tensor] = {}
         self.own_values: dict[int, Tensor] = {}
+        self.exact = torch.promote_types(first.dtype, torch.float32)
+        self._memory: dict[int, Tensor] = {}
         self._rooms: dict[int, Tensor] = {}
         self._arrange(prompt_of_row)
 
@@ -143,15 +163,7 @@ class Decode:
         self.present = torch.from_numpy(present).to(device)
         self.start_of_row = self.prompt_lengths[torch.from_numpy(prompt_of_row).to(device)]
         self.rectangle_bias = self.bias[self.present][:, None, :] if self.ragged else None
-        keys = {layer: held.transpose(-1, -2) for layer, held in self.prefill.keys.items()}
-        values = self.prefill.values
-        if len(present) < len(self.prefill.slices):
-            keys, values = (
-                {layer: held[:, self.present] for layer, held in all_layers.items()}
-                for all_layers in (keys, values)
-            )
-        self.prompt_keys, self.prompt_values = keys, values
-        """[key heads, prompts, D, tokens] and [key heads, prompts, tokens, D] of each layer."""
+        self._held: dict[int, _Held] = {}
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Go on with these rows: indexes, not falling. A row given twice parts into two with the same past."""
@@ -172,61 +184,83 @@ class Decode:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See `attention.Layout`: each row attends to its prompt and to its own tokens so far."""
         query, key, value = self.rounded(query), self.rounded(key), self.rounded(value)
+        if query.dtype is self.exact:
+            return self._attend(layer, query, key, value, scaling)
         with exactly(query.device):
             return self._attend(layer, query, key, value, scaling)
 
     def _attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         heads, rows, size = query.shape
-        key_heads = key.shape[0]
-        repeat = heads // key_heads
-        if layer not in self.own_keys:
-            self.own_keys[layer] = key.new_empty(key_heads, rows, size, self.capacity)
-            self.own_values[layer] = value.new_empty(key_heads, rows, self.capacity, value.shape[-1])
-        own_key, own_value = self.own_keys[layer], self.own_values[layer]
-        own_key[..., self.length - 1] = key
-        own_value[:, :, self.length - 1] = value
-        own_key, own_value = own_key[..., : self.length], own_value[:, :, : self.length]
-        dtype = query.dtype
-        exact = torch.promote_types(
-            dtype, torch.float32
-        )  # scores and weights in half precision would cost nats
-        by_row = query.view(key_heads, repeat, rows, size).transpose(1, 2).to(exact)
-        query = torch.mul(by_row, scaling, out=by_row.new_empty(by_row.shape))
-        # Queries of a prompt's rows against that prompt's keys: [key heads, prompts, rows * repeat, D] x [.., D, P].
-        scores = self._product(0, self._to_prompts(query), self.prompt_keys[layer].to(exact))
+        key_heads, repeat, tokens = key.shape[0], heads // key.shape[0], self.length
+        held = self._held.get(layer) or self._hold(layer, key, value)
+        held.own_key[..., tokens - 1] = key
+        held.own_value[:, :, tokens - 1] = value
+        by_row = query.view(key_heads, repeat, rows, size).transpose(1, 2)
+        scaled = torch.mul(by_row, scaling, out=query.new_empty(by_row.shape, dtype=self.exact))
+        # A prompt's rows in one product: [key heads * prompts, most rows * repeat, D] x [.., D, P], and each row's own.
+        scores = self._product(0, self._to_prompts(scaled), held.prompt_key)
         if self.rectangle_bias is not None:
-            scores += self.rectangle_bias
-        own_scores = self._product(1, query, own_key.to(exact))
+            scores.view(key_heads, self.prompts, -1, scores.shape[-1]).add_(self.rectangle_bias)
+        own_scores = self._product(1, scaled.view(-1, repeat, size), held.flat_key[..., :tokens])
         width = scores.shape[-1]
-        all_scores = self._room(2, exact, (key_heads, rows, repeat, width + self.length))
-        torch.cat([self._to_rows(scores, repeat), own_scores], dim=-1, out=all_scores)
-        weights = torch.softmax(all_scores, -1, out=self._room(0, exact, all_scores.shape))
-        grouped = self._product(
-            1, self._to_prompts(weights)[..., :width], self.prompt_values[layer].to(exact)
+        every = self._room(2, (len(own_scores), repeat, width + tokens))
+        torch.cat([self._to_rows(scores, repeat), own_scores], -1, out=every)
+        weights = torch.softmax(every, -1, out=self._room(0, every.shape))
+        by_prompt = self._to_prompts(weights.view(key_heads, rows, repeat, -1))[..., :width]
+        mixed = self._to_rows(self._product(1, by_prompt, held.prompt_value), repeat)
+        own = self._in_exact(held.flat_value[:, :tokens])
+        out = torch.baddbmm(mixed, weights[..., width:], own).view(key_heads, rows, repeat, -1)
+        return (
+            out.to(query.dtype).transpose(0, 1).reshape(rows, heads, -1)
+        )  # values may be narrower than keys
+
+    def _hold(self, layer: int, key: Tensor, value: Tensor) -> _Held:
+        """Room for a layer's own keys and values, or what there is already, with the prompts' as they stand now."""
+        if layer not in self.own_keys:
+            (key_heads, rows, size), of_value = key.shape, value.shape[-1]
+            self.own_keys[layer] = key.new_empty(key_heads, rows, size, self.capacity)
+            self.own_values[layer] = value.new_empty(key_heads, rows, self.capacity, of_value)
+        prompt_key, prompt_value = self.prefill.keys[layer].transpose(-1, -2), self.prefill.values[layer]
+        if self.prompts < len(self.prefill.slices):
+            prompt_key, prompt_value = prompt_key[:, self.present], prompt_value[:, self.present]
+        self._held[layer] = held = _Held(
+            prompt_key=prompt_key.flatten(0, 1),
+            prompt_value=prompt_value.flatten(0, 1),
+            own_key=self.own_keys[layer],
+            own_value=self.own_values[layer],
+            flat_key=self.own_keys[layer].flatten(0, 1),
+            flat_value=self.own_values[layer].flatten(0, 1),
         )
-        out = self._to_rows(grouped, repeat) + self._product(2, weights[..., width:], own_value.to(exact))
-        return out.to(dtype).transpose(0, 1).reshape(rows, heads, -1)  # values may be narrower than keys
+        return held
+
+    def _in_exact(self, x: Tensor) -> Tensor:
+        """Scores and weights in half precision would cost nats."""
+        return x if x.dtype is self.exact else x.to(self.exact)
 
     def _product(self, room: int, x: Tensor, y: Tensor) -> Tensor:
-        """x @ y as one batch of products. Either may be part of a larger tensor, which `@` would copy first."""
-        out = self._room(room, x.dtype, (*x.shape[:3], y.shape[-1]))
-        torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out=out.flatten(0, 1))
-        return out
+        """x @ y for batches. Either may be part of a larger tensor, which `@` would copy first."""
+        out = self._room(room, (*x.shape[:2], y.shape[-1]))
+        return torch.bmm(x, self._in_exact(y), out=out)
 
-    def _room(self, which: int, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    def _room(self, which: int, shape: tuple[int, ...]) -> Tensor:
         """Memory for what is needed until the next use of the same room: fresh pages would cost more than the sums."""
-        size = math.prod(shape)
-        if which not in self._rooms or self._rooms[which].numel() < size:
-            self._rooms[which] = torch.empty(size, dtype=dtype, device=self.bias.device)
-        return self._rooms[which][:size].view(*shape)
+        room = self._rooms.get(which)
+        if room is None or room.shape != shape:
+            size = math.prod(shape)
+            if which not in self._memory or self._memory[which].numel() < size:
+                self._memory[which] = torch.empty(size, dtype=self.exact, device=self.bias.device)
+            self._rooms[which] = room = self._memory[which][:size].view(shape)
+        return room
 
     def _to_prompts(self, x: Tensor) -> Tensor:
-        """[key heads, R, repeat, X] to [key heads, prompts, most * repeat, X]; no copy where all groups are alike."""
+        """[key heads, R, repeat, X] to [key heads * prompts, most * repeat, X]; no copy where all groups are alike."""
         if self.gather is not None:
             x = x.index_select(1, self.gather)
-        return x.view(x.shape[0], self.prompts, self.most * x.shape[2], x.shape[3])
+        return x.view(x.shape[0] * self.prompts, self.most * x.shape[2], x.shape[3])
 
     def _to_rows(self, x: Tensor, repeat: int) -> Tensor:
-        """And back."""
-        x = x.view(x.shape[0], self.prompts * self.most, repeat, x.shape[3])
-        return x if self.scatter is None else x.index_select(1, self.scatter)
+        """And back to [key heads * R, repeat, X]."""
+        if self.scatter is None:
+            return x.view(-1, repeat, x.shape[-1])
+        x = x.view(-1, self.prompts * self.most, repeat, x.shape[-1])
+        return x.index_select(1, self.scatter).flatten(0, 1)
