@@ -116,7 +116,7 @@ def environment(threads: int | None = None) -> dict[str, str]:
     env = dict(os.environ)
     env |= {
         "OMP_WAIT_POLICY": "PASSIVE",
-        "GOMP_SPINCOUNT": "10000",  # as on a machine that nothing else uses
+        "GOMP_SPINCOUNT": "30000",  # as on a machine that nothing else uses
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": str(threads or machine()["cores"]),

@@ -83,7 +83,7 @@ def test_python_m_groupwise_and_the_environment_of_torch() -> None:
         "import os; from groupwise.cli.main import run; run(['--version']);"
         "print(*(os.environ[k] for k in ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT', 'TOKENIZERS_PARALLELISM')))"
     )
-    for chosen, turns in (({}, ("1000", "10000")), ({"GOMP_SPINCOUNT": "7"}, ("7",))):
+    for chosen, turns in (({}, ("1000", "30000")), ({"GOMP_SPINCOUNT": "7"}, ("7",))):
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, capture_output=True, text=True, env=environment | chosen)
         assert done.stdout.splitlines()[-1] in [f"PASSIVE {each} false" for each in turns]
@@ -91,7 +91,7 @@ def test_python_m_groupwise_and_the_environment_of_torch() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "cores", "turns"),
-    [(0, 2, "10000"), (1, 2, "1000"), (2, 8, "10000"), (3, 8, "1000"), (0, 1, "10000"), (None, 8, "1000")],
+    [(0, 2, "30000"), (1, 2, "1000"), (2, 8, "30000"), (3, 8, "1000"), (0, 1, "30000"), (None, 8, "1000")],
 )
 def test_threads_wait_longer_where_nothing_else_wants_the_cores(
     wanted: int | None, cores: int, turns: str

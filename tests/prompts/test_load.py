@@ -196,6 +196,11 @@ def user(content: Any) -> dict[str, Any]:
         (7, "is of type int"),
         ("", "the prompt (column 'prompt') is empty"),
         (" \n\t", "is empty"),
+        ('[{"role": "user", "content": "hi"}]', "is a list of messages written as text; write a list"),
+        (
+            "[{'content': 'hi', 'role': 'user'},\n {'role': 'user', 'content': 'x'}]\n",
+            "messages written as text",
+        ),
         ("\ud800", "half of a surrogate pair"),
         (user("a"), "is a single message; put it in a list"),
         ({"text": "a"}, "is of type dict"),

@@ -96,14 +96,14 @@ def _groupwise(
 def turns_before_sleep(wanted: int | None, cores: int) -> str:
     """How often a thread looks for work before it sleeps (libgomp's GOMP_SPINCOUNT).
 
-    10,000 turns, up to 0.1 ms, spare most of the time that waking takes. Where other programs want the cores they take
+    30,000 turns, a few tenths of a millisecond, spare most of the time that waking takes. Where other programs want the cores they take
     it from them, and from the threads that are waited for; 1,000 do not (docs/log.md). torch's own default is 300,000.
 
     Args:
         wanted: cores that other programs want at the moment; None where that is not known.
         cores: there are.
     """
-    return "10000" if wanted is not None and wanted <= cores // 4 else "1000"
+    return "30000" if wanted is not None and wanted <= cores // 4 else "1000"
 
 
 def _cores() -> int:

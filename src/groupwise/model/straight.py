@@ -55,7 +55,7 @@ class _Layer:
 
     linear: tuple[Any, ...]
     """The model's own, in the order of `_PROJECTIONS` and `_FEEDS`."""
-    sizes: tuple[int, ...]
+    sizes: list[int]
     """What queries, keys and values take of `qkv`."""
     head_size: int
     scaling: float
@@ -88,7 +88,7 @@ class Straight:
             linear = _linear_layers_of(own)
             layer = _Layer(
                 linear=linear,
-                sizes=tuple(each.out_features for each in linear[:3]),
+                sizes=[each.out_features for each in linear[:3]],
                 head_size=attention.head_dim,
                 scaling=attention.scaling,
                 first=_Norm(own.input_layernorm),

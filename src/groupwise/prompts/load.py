@@ -25,6 +25,7 @@ _TEXTS = " (in .csv and .tsv every value is text: take .jsonl or .parquet)"
 _USUAL_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "input", "messages", "text")
 _PAIR = ("user", "assistant")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+_WRITTEN_MESSAGES = re.compile(r"""\s*\[\s*\{\s*(["'])(role|content)\1\s*:.*\}\s*\]\s*""", re.DOTALL)
 _OTHER_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 
 
@@ -275,6 +276,8 @@ def _complaint(row: Row, config: PromptsConfig, longest_response: int | None) ->
     value = row.columns[name]
     if isinstance(value, str):
         said = _text_complaint(value)
+        if _WRITTEN_MESSAGES.fullmatch(value):
+            said = "is a list of messages written as text; write a list, which .jsonl and .parquet can hold"
         if said is not None:
             return f"the prompt (column {name!r}) {said}"
     elif isinstance(value, list | tuple):

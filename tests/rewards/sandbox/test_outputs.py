@@ -59,6 +59,12 @@ class Always:
         ([1, 2], [1], False),
         ({"a": (1,)}, {"a": [1]}, True),
         ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({1: "a", 2: "b"}, {"1": "a", "2": "b"}, True),  # as JSON writes keys that are no text
+        ({True: {1.5: [None]}, None: 0}, {"true": {"1.5": [None]}, "null": 0}, True),
+        ({1: "a", "1": "b"}, {"1": "a"}, False),
+        ({1: "a", "1": "b"}, {"1": "a", "2": "b"}, False),
+        ({2: "a"}, {"1": "a"}, False),
+        ({(1, 2): "a"}, {"(1, 2)": "a"}, False),
         ({1, 2}, [1, 2], False),
         ("12", ["1", "2"], False),
         (None, None, True),
