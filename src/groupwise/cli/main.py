@@ -96,8 +96,9 @@ def _groupwise(
 def turns_before_sleep(wanted: int | None, cores: int) -> str:
     """How often a thread looks for work before it sleeps (libgomp's GOMP_SPINCOUNT).
 
-    30,000 turns, a few tenths of a millisecond, spare most of the time that waking takes. Where other programs want the cores they take
-    it from them, and from the threads that are waited for; 1,000 do not (docs/log.md). torch's own default is 300,000.
+    30,000 turns, some tenths of a millisecond, spare most of the time that waking takes. Where other programs want the
+    cores they take it from them, and from the threads that are waited for; 1,000 do not (docs/log.md). torch's own
+    default is 300,000.
 
     Args:
         wanted: cores that other programs want at the moment; None where that is not known.
