@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import peft
 import pytest
 import torch
 import transformers
@@ -18,13 +20,14 @@ from groupwise.config.model import LoraConfig
 from groupwise.model.attention import NAME
 from groupwise.model.gated import faster_gates
 from groupwise.model.load import Policy
+from groupwise.model.logprobs import plain_logprobs
 from groupwise.model.lora import attach
 from groupwise.model.norms import faster_norms
 from groupwise.model.sampling_weights import can_pack
 from groupwise.model.straight import Straight, fits
 from groupwise.records import Rollout
 from groupwise.rollouts.engine import Sampling
-from tests.rollouts.examples import engine_of, random_prompts, token_ids
+from tests.rollouts.examples import engine_of, families_of, random_prompts, token_ids
 
 SIZES: dict[str, Any] = {
     "vocab_size": 60,
@@ -167,6 +170,25 @@ def test_what_is_sampled_is_the_same(
     assert len({len(rollout.token_ids_T) for rollouts in by_loop for rollout in rollouts}) > 2
     for mine, right in zip(itertools.chain(*by_loop), itertools.chain(*by_model), strict=True):
         np.testing.assert_allclose(mine.sampler_logprobs_T, right.sampler_logprobs_T, rtol=0, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+@pytest.mark.parametrize("kind", ["dora", "bias", "off"])
+def test_an_adapter_that_cannot_be_merged(policy: Policy, kind: str) -> None:
+    model = model_of(LOOPS["llama with biases"]())
+    config = peft.LoraConfig(
+        r=4, target_modules=["q_proj", "k_proj"], use_dora=kind == "dora", lora_bias=kind == "bias"
+    )
+    model = peft.get_peft_model(model, config).eval()
+    fill((parameter for parameter in model.parameters() if parameter.requires_grad), scale=0.3)
+    engine = engine_of(replace(policy, model=model, stop_token_ids=(5,), context_tokens=128))
+    prompts = random_prompts([3, 9], vocabulary=60)
+    off = model.disable_adapter() if kind == "off" else nullcontext()
+    with off, torch.no_grad():
+        rollouts = engine.generate(prompts, Sampling(max_new_tokens=12), group_size=3, seed=(0,))
+        right_M, _ = plain_logprobs(model, families_of(prompts, rollouts), temperature=1.0)
+    found = [rollout.sampler_logprobs_T for rollout in itertools.chain(*rollouts)]
+    assert np.abs(np.concatenate(found) - right_M.numpy()).max() < 1e-4
 
 
 def test_other_precisions_and_layouts_are_not_its_business(policy: Policy) -> None:

@@ -106,12 +106,15 @@ class SamplingWeights:
         """The backbone with laid-out weights, where there are some in float32 for all of its layers."""
         if self.backbone is None or rows is None or precision is not None or not can_pack(torch.float32):
             return None
-        if not all(_on_cpu(layer.weight) for layer in linear_layers(self.backbone)):
-            return None
         merged = _merged_layers(self.model)
+        layers = linear_layers(self.backbone)
+        if not all(layer in merged or type(layer) is torch.nn.Linear for layer in layers):
+            return None  # an adapter that cannot be merged, one that is off, weights in 4 bit
+        if not all(_on_cpu(layer.weight) for layer in layers):
+            return None
 
-        def product(*layers: Any) -> Product:
-            found = [merged[m]() if m in merged else (m.weight.detach(), m.bias) for m in layers]
+        def product(*alike: Any) -> Product:
+            found = [merged[m]() if m in merged else (m.weight.detach(), m.bias) for m in alike]
             weight, bias = found[0] if len(found) == 1 else _side_by_side(found)
             packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
             return functools.partial(_packed, packed, bias, torch.float32)

@@ -204,6 +204,7 @@ def _layer_alike(layer: Any) -> bool:
     return (
         all(map(is_faster_norm, norms))
         and is_faster_gate(layer.mlp)
+        and all(isinstance(getattr(each, "out_features", None), int) for each in _linear_layers_of(layer))
         and isinstance(getattr(attention, "head_dim", None), int)
         and isinstance(getattr(attention, "scaling", None), float)
         and attention.k_proj.out_features == attention.v_proj.out_features
