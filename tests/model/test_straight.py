@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaAttention
+from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm
 
 from groupwise.config.model import LoraConfig
+from groupwise.model import straight
 from groupwise.model.attention import NAME
 from groupwise.model.gated import faster_gates
 from groupwise.model.load import Policy
@@ -97,6 +99,26 @@ def prepared(model: Any) -> Any:
 def test_it_computes_what_the_model_computes(name: str) -> None:
     backbone = prepared(model_of(LOOPS[name]()))
     assert fits(backbone, 128)
+
+
+def test_hand_worked() -> None:
+    norm = LlamaRMSNorm(2, eps=0.5)
+    norm.weight.data = torch.tensor([2.0, 1.0])
+    # The mean of 9 and 16 is 12.5, and with eps 13: 2 * 3 / sqrt(13) and 4 / sqrt(13).
+    right = torch.tensor([[6.0, 4.0]]) / 13**0.5
+    torch.testing.assert_close(straight._Norm(norm)(torch.tensor([[3.0, 4.0]])), right)
+
+    class Layout:
+        def attend(self, index: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+            return torch.cat([query, key, value]).transpose(0, 1)  # all that it is handed, side by side
+
+    layer = SimpleNamespace(head_size=2, sizes=[2, 2, 2], of_heads=None, scaling=1.0)
+    qkv = torch.tensor([[3.0, 4.0, 5.0, 6.0, 7.0, 8.0]])
+    # By the angle of cosine 0.6 and sine 0.8: 3 * 0.6 - 4 * 0.8 = -1.4 and 4 * 0.6 + 3 * 0.8 = 4.8 of the query,
+    # 5 * 0.6 - 6 * 0.8 = -1.8 and 6 * 0.6 + 5 * 0.8 = 7.6 of the key; values stay.
+    cos, sin = torch.tensor([[[0.6, 0.6]]]), torch.tensor([[[-0.8, 0.8]]])
+    found = straight._attend(0, layer, qkv, cos, sin, Layout())  # type: ignore[arg-type]
+    torch.testing.assert_close(found, torch.tensor([[-1.4, 4.8, -1.8, 7.6, 7.0, 8.0]]))
 
 
 @pytest.mark.parametrize("name", OTHERS)

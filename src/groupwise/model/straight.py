@@ -36,7 +36,8 @@ _AGREES = 1e-4  # of a hidden state's length: rounding is a hundredth of it
 
 
 class _Norm:
-    """x / sqrt(mean(x^2) + eps) * weight, see `norms.py`, with what does not depend on x made beforehand."""
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension (Zhang and Sennrich 2019, equation 4), with what does
+    not depend on x made beforehand; without a backward pass, for which see `norms.py`."""
 
     def __init__(self, module: Any) -> None:
         size = module.weight.shape[0]

@@ -210,9 +210,8 @@ class Decode:
         mixed = self._to_rows(self._product(1, by_prompt, held.prompt_value), repeat)
         own = self._in_exact(held.flat_value[:, :tokens])
         out = torch.baddbmm(mixed, weights[..., width:], own).view(key_heads, rows, repeat, -1)
-        return (
-            out.to(query.dtype).transpose(0, 1).reshape(rows, heads, -1)
-        )  # values may be narrower than keys
+        # Values may be narrower than keys.
+        return out.to(query.dtype).transpose(0, 1).reshape(rows, heads, -1)
 
     def _hold(self, layer: int, key: Tensor, value: Tensor) -> _Held:
         """Room for a layer's own keys and values, or what there is already, with the prompts' as they stand now."""
